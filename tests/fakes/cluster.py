@@ -224,6 +224,7 @@ class FakeCluster:
         self.small_scan: ScanResult | None = None  # None: the coordinator logs are too long for this process
         self.written_since: list[RecordKind] = []  # to the coordinator logs, after they were scanned
         self.unread_replicas: list[Damage] = []  # of the coordinator logs
+        self.logs_problem = ""  # why no coordinator log can be read
         self.group_records = GroupRecords(read_at=0.0, offsets=0)
         self.updates: list[tuple[dict[str, int], bool]] = []  # (targets, validate_only) that were accepted
         self.stops: list[int] = []

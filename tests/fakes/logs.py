@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kafka_rollout.base.errors import RefusedError
+from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.coordinator_logs.incremental_scan import merge_scans
-from kafka_rollout.coordinator_logs.scan import ScanResult
+from kafka_rollout.coordinator_logs.scan import Damage, ScanResult
 from kafka_rollout.groups.group_records import GroupRecords
 from tests.fakes.cluster import FakeCluster
 
@@ -23,6 +23,8 @@ class FakeLogs:
         return self._cluster.small_scan
 
     def scan_new_records(self, before: ScanResult, *, planned: bool | None, complete: bool = False) -> ScanResult:
+        if self._cluster.logs_problem:
+            raise TransientError(self._cluster.logs_problem)
         if complete:
             before = replace(before, classes=self._cluster.group_records.classes)
         written = self._cluster.written_since
@@ -35,6 +37,11 @@ class FakeLogs:
             damage=tuple(self._cluster.unread_replicas),
         )
         return merge_scans(self._cluster.catalogue, before, tail)
+
+    def unread_replicas(self) -> tuple[Damage, ...]:
+        if self._cluster.logs_problem:
+            raise TransientError(self._cluster.logs_problem)
+        return tuple(self._cluster.unread_replicas)
 
     def group_records(self, *, planned: bool | None, by_spark: bool = False) -> GroupRecords:
         return replace(self._cluster.group_records, new_group_coordinator=bool(planned))

@@ -82,6 +82,16 @@ def escape_markdown(text: str, *, limit: int = TEXT_LIMIT) -> str:
     return "".join(parts)
 
 
+def listed_line(sentence: str) -> str:
+    """Return the Markdown line that lists a sentence for an approver."""
+    return f"- {escape_markdown(sentence)}"
+
+
+def is_listed(text: str, sentence: str) -> bool:
+    """Return whether a text that an approver read lists the sentence, in a line of its own."""
+    return listed_line(sentence) in text.splitlines()
+
+
 def quote_markdown(text: str, *, limit: int = TEXT_LIMIT) -> str:
     """Return a Markdown code span that shows the text unchanged, on one line."""
     line = escape_invisible(text, limit=limit)

@@ -216,13 +216,48 @@ def _start_replicas(damage: Iterable[Damage]) -> str:
     )
 
 
+def find_unread_replicas(scan: ScanResult, release: Release) -> tuple[Damage, ...]:
+    """Return the replicas that no broker returned, if they alone leave unknown whether the release can load the logs;
+    else empty.
+    """
+    unknown = {
+        (one.topic, one.partition)
+        for verdicts in scan.by_topic(release).values()
+        for one in verdicts
+        if one.verdict is LoadVerdict.UNKNOWN
+    }
+    damage = [place for place in scan.damage if (place.topic, place.partition) in unknown]
+    is_all = all(place.is_replica for place in damage) and {(one.topic, one.partition) for one in damage} == unknown
+    return tuple(damage) if is_all and not scan.failing(release) else ()
+
+
+def unread_replica_sentences(unread: Iterable[Damage], release: Release) -> tuple[str, ...]:
+    """Return what an approver of a rollback accepts: a sentence for each broker and log, the same at each reading."""
+    return tuple(
+        f"{replica[:1].upper()}{replica[1:]} did not return its replicas of {topic}: it is unknown whether {release} "
+        "can load them when this broker leads."
+        for replica, topic in sorted({(place.replica, place.topic) for place in unread})
+    )
+
+
+def unread_logs_sentence(release: Release) -> str:
+    """Return what an approver of a rollback accepts if no log could be read."""
+    return f"The coordinator logs could not be read: it is unknown whether {release} can load them."
+
+
 def refuse_unread_replicas(scan: ScanResult, release: Release) -> None:
     """Raise TransientError if a replica that no broker returned leaves unknown whether the release can load a log."""
+    if (error := unread_replicas_error(scan, release)) is not None:
+        raise error
+
+
+def unread_replicas_error(scan: ScanResult, release: Release) -> TransientError | None:
     for verdicts in scan.by_topic(release).values():
         places = {(one.topic, one.partition) for one in verdicts if one.verdict is LoadVerdict.UNKNOWN}
         unread = [place for place in scan.damage if place.is_replica and (place.topic, place.partition) in places]
         if unread and (sentence := _unread_sentence(scan, verdicts)):
-            raise TransientError(sentence, remedy=f"{_start_replicas(unread)} Then repeat the step.")
+            return TransientError(sentence, remedy=f"{_start_replicas(unread)} Then repeat the step.")
+    return None
 
 
 def _unread_amounts(scan: ScanResult, places: Collection[tuple[str, int]], damage: Sequence[Damage]) -> Iterator[str]:

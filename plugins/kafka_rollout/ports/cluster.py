@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
-from kafka_rollout.coordinator_logs.scan import ScanResult
+from kafka_rollout.coordinator_logs.scan import Damage, ScanResult
 from kafka_rollout.features.requests import FeatureUpdateResult
 from kafka_rollout.gates.control import Reading
 from kafka_rollout.gates.coordinators import CoordinatorAnswers
@@ -184,6 +184,9 @@ class CoordinatorLogs(Protocol):
     def scan_new_records(self, before: ScanResult, *, planned: bool | None, complete: bool = False) -> ScanResult:
         """Add the records since a scan, for the same releases. Only reads. `complete`: read the logs from the start, so
         that records that the cleaner has removed since no longer count; so does a scan for the other coordinator."""
+
+    def unread_replicas(self) -> tuple[Damage, ...]:
+        """The replicas that no broker returns now, found without a reading of the logs."""
 
     def group_records(self, *, planned: bool | None, by_spark: bool = False) -> GroupRecords:
         """The groups' records in __consumer_offsets, read from the start. A log that is too long for one process is

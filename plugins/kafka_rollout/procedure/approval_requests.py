@@ -10,7 +10,7 @@ from typing import Any
 
 from kafka_rollout.base.durations import duration
 from kafka_rollout.base.findings import Finding, Verdict, find_new, group_by_kind
-from kafka_rollout.base.outside_text import REMEDY_LIMIT, escape_markdown, quote_markdown
+from kafka_rollout.base.outside_text import REMEDY_LIMIT, escape_markdown, is_listed, listed_line, quote_markdown
 from kafka_rollout.base.wording import count, nodes
 from kafka_rollout.control.approval import refuse_blockers, shown_once
 from kafka_rollout.feature_updates import levels
@@ -271,7 +271,7 @@ def rollback_part(run: ReadRun) -> list[str]:
     if not (sentences := unread_of_rollback(run)):
         return []
     at = datetime.fromtimestamp(run.ports.clock.now(), UTC)
-    lines = "\n".join(map(_line_of, sentences))
+    lines = "\n".join(map(listed_line, sentences))
     after = "A rollback must stay possible, so it goes on without these comparisons, and can lose what they would show."
     return [heading(f"A rollback cannot compare (at {at:%H:%M} UTC): {len(sentences)}"), lines, after]
 
@@ -279,15 +279,6 @@ def rollback_part(run: ReadRun) -> list[str]:
 def unlisted_of_rollback(run: ReadRun, text: str) -> tuple[str, ...]:
     """Return what a rollback could not compare now and the text of the request does not list."""
     return tuple(one for one in unread_of_rollback(run) if not is_listed(text, one))
-
-
-def _line_of(sentence: str) -> str:
-    return f"- {escape_markdown(sentence)}"
-
-
-def is_listed(text: str, sentence: str) -> bool:
-    """Return whether a text that an approver read lists the sentence, in a line of its own."""
-    return _line_of(sentence) in text.splitlines()
 
 
 def kept_rollback_part(run: Run, request: str) -> list[str]:
@@ -507,7 +498,7 @@ def read_doubts(events: Events, what: ApprovalOf, text: str) -> tuple[str, ...]:
 
 def doubts_part(doubts: Iterable[str]) -> str:
     """Return the Markdown list of doubts about logs of nodes that an answer accepts, a line for each."""
-    return "\n".join(map(_line_of, doubts))
+    return "\n".join(map(listed_line, doubts))
 
 
 def heading(text: str) -> str:

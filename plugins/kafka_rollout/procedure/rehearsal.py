@@ -15,7 +15,7 @@ from kafka_rollout.base.findings import Finding
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC
 from kafka_rollout.base.wording import count, few, few_sentences
 from kafka_rollout.control import lock
-from kafka_rollout.coordinator_logs.scan import LoadVerdict, ReleaseVerdict, ScanResult
+from kafka_rollout.coordinator_logs.scan import Damage, LoadVerdict, ReleaseVerdict, ScanResult
 from kafka_rollout.gates.gate import BeforeStop, GateCheck, GateKind
 from kafka_rollout.gates.node import check_after_start, find_lost_leaderships
 from kafka_rollout.groups.group_records import GroupRecords
@@ -118,6 +118,9 @@ class UnpredictedLogs:
 
     def scan_new_records(self, before: ScanResult, *, planned: bool | None, complete: bool = False) -> ScanResult:
         return before
+
+    def unread_replicas(self) -> tuple[Damage, ...]:
+        return ()
 
     def group_records(self, *, planned: bool | None, by_spark: bool = False) -> GroupRecords:
         return GroupRecords(read_at=self.read_at, offsets=0)

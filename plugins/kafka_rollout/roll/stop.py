@@ -10,7 +10,12 @@ from kafka_rollout.base.errors import RefusedError, RolloutError, TransientError
 from kafka_rollout.base.findings import Checked, Finding, Severity, UnknownValue, all_findings, unknown_by
 from kafka_rollout.base.time_limits import SAFE_AGAIN_WITHIN_S, STOP_UNDER_WAY_S
 from kafka_rollout.control.holds import refuse_held, refuse_unproved_pause, refuse_unsafe_stop
-from kafka_rollout.coordinator_logs.findings import refuse_unread_replicas
+from kafka_rollout.coordinator_logs.findings import (
+    find_unread_replicas,
+    unread_logs_sentence,
+    unread_replica_sentences,
+    unread_replicas_error,
+)
 from kafka_rollout.feature_updates.levels import pending_changes
 from kafka_rollout.features.requests import range_findings
 from kafka_rollout.gates.gate import Gate, GateCheck, GateKind
@@ -47,6 +52,7 @@ from kafka_rollout.preparation.replayed_metadata import unkept_metadata
 from kafka_rollout.roll.gate_checks import check_gate, check_stop_is_safe, check_stops_are_safe, observe_all
 from kafka_rollout.roll.metadata_logs import refuse_unreadable, starts_older_release
 from kafka_rollout.run.events import RollbackClosed, RollbackUnread, events_of
+from kafka_rollout.run.projections.approvals import find_unaccepted_of_rollback
 from kafka_rollout.run.projections.nodes import (
     has_stopped_in_step,
     last_act_on_node,
@@ -244,7 +250,7 @@ def refuse_closed(run: Run, release_step: ReleaseStep, *, reads_again: bool) -> 
     files, unread = readable_configs(run.ports, run.cluster.nodes)
     unkept = [compare() for compare in _compare_metadata(run, release_step, files)]
     _refuse_found(run.ports, release_step, all_findings(unkept))
-    _record_unread(run, release_step, (*unread, *(what for one in unkept for what in one.unknown)))
+    _record_unread(run, release_step, _sentences((*unread, *(what for one in unkept for what in one.unknown))))
     java = check_java(run.ports, release_step.to_release, files)
     configs = recheck_dynamic_configs(run, release_step.to_release, files=files)
     _refuse_found(run.ports, release_step, [found for found in (*java, *configs) if found.severity is Severity.BLOCKER])
@@ -264,7 +270,7 @@ def _refuse_disagreement(at: NodeRun) -> None:
         *check_start_paths(at.run, at.release_step.to_release, led_back(at, at.release_step.to_release)),
     )
     # A node that hangs on the newer release can be rolled back.
-    _record_unread(at.run, at.release_step, (*unread, *(what for one in compared for what in one.unknown)))
+    _record_unread(at.run, at.release_step, _sentences((*unread, *(what for one in compared for what in one.unknown))))
     if blockers := [one for one in found if one.severity is Severity.BLOCKER]:
         raise RefusedError(
             f"Node {at.node_id} cannot be rolled back now. "
@@ -288,10 +294,10 @@ def _compare_node(
     )
 
 
-def _record_unread(run: Run, release_step: ReleaseStep, unread: Sequence[UnknownValue]) -> None:
+def _record_unread(run: Run, release_step: ReleaseStep, unread: Sequence[str]) -> None:
     """Record what a rollback could not compare, once: it goes on without it, because it must stay possible."""
     known = {what for event in events_of(run.history.events(), RollbackUnread) for what in event.sentences}
-    new = [what.sentence for what in unread if what.sentence not in known]
+    new = [sentence for sentence in unread if sentence not in known]
     if new:
         run.history.record(RollbackUnread(release_step=release_step.key, sentences=tuple(dict.fromkeys(new))))
 
@@ -320,7 +326,24 @@ def unread_of_rollback(run: ReadRun) -> tuple[str, ...]:
             found += compare().unknown
         except RolloutError as error:
             found += unknown_by(error, "rollback")
-    return tuple(dict.fromkeys(one.sentence for one in found))
+    return tuple(dict.fromkeys((*_sentences(found), *_unread_logs(run, steps))))
+
+
+def _sentences(unknown: Sequence[UnknownValue]) -> tuple[str, ...]:
+    return tuple(one.sentence for one in unknown)
+
+
+def _unread_logs(run: ReadRun, steps: Sequence[ReleaseStep]) -> tuple[str, ...]:
+    """Return what a rollback to a release that cannot load some records cannot read of the coordinator logs now."""
+    found: tuple[str, ...] = ()
+    for step in steps:
+        back = step.reversed()
+        try:
+            if _closing(run, back):
+                found += unread_replica_sentences(run.ports.logs.unread_replicas(), back.to_release)
+        except RolloutError:
+            found += (unread_logs_sentence(back.to_release),)
+    return found
 
 
 def _refuse_settings(ports: ClusterPorts, release_step: ReleaseStep) -> None:
@@ -345,7 +368,7 @@ def _refuse_found(ports: ClusterPorts, release_step: ReleaseStep, found: Sequenc
     raise RefusedError(sentence, remedy=f"{found[0].remedy} Then roll back again.")
 
 
-def _closing(run: Run, release_step: ReleaseStep) -> tuple[ClosingRecord, ...]:
+def _closing(run: ReadRun, release_step: ReleaseStep) -> tuple[ClosingRecord, ...]:
     """Return the records that releases of this run write and the older one cannot load; usually none (KIP-915)."""
     begun = started_release_steps(run.history.events())
     levels = levels_now(run.ports).finalized
@@ -359,19 +382,29 @@ def _closing(run: Run, release_step: ReleaseStep) -> tuple[ClosingRecord, ...]:
 
 def _refuse_unloadable(run: Run, release_step: ReleaseStep, closing: tuple[ClosingRecord, ...]) -> None:
     scanned = scan_before_roll(run.ports)
+    older = release_step.to_release
     if scanned is None:
         why = f"{closing[0].record} records of {run.plan.target} stop it, and no scan shows whether such records exist"
     else:
         planned = planned_group_coordinator(run.ports, [release_step.to_release])
-        scan = run.ports.logs.scan_new_records(scanned, planned=planned)
+        try:
+            scan = run.ports.logs.scan_new_records(scanned, planned=planned)
+        except TransientError as error:
+            _refuse_unread_logs(run, release_step, [unread_logs_sentence(older)], error)
+            return
         if scan.is_proved_loadable(release_step.to_release):
+            return
+        unread, waits = find_unread_replicas(scan, older), unread_replicas_error(scan, older)
+        if unread and waits is not None:
+            _refuse_unread_logs(run, release_step, unread_replica_sentences(unread, older), waits)
             return
         if failing := scan.failing(release_step.to_release):
             first = failing[0]
             reason = f": {first.first_failure.reason}" if first.first_failure is not None else ""
             why = f"it can no longer load {len(failing)} partition(s) of the logs; first {first.place}{reason}"
+        elif waits is not None:
+            raise waits
         else:
-            refuse_unread_replicas(scan, release_step.to_release)
             reason = "they were not read completely" if scan.damage else "the scan did not evaluate this release"
             why = f"it is unknown whether it can load the coordinator logs, because {reason}"
     sentence = f"A rollback to {release_step.to_release} is not possible: {why}."
@@ -381,6 +414,20 @@ def _refuse_unloadable(run: Run, release_step: ReleaseStep, closing: tuple[Closi
         remedy=f"Keep {release_step.from_release}, which can load the logs, and run kafka_downgrade from there: "
         "it scans the logs and shows the groups to convert and the time to wait.",
     )
+
+
+def _refuse_unread_logs(run: Run, release_step: ReleaseStep, sentences: Sequence[str], error: TransientError) -> None:
+    """Raise the error again unless the approver of the rollback has accepted the sentences. A broker that fails on the
+    newer release may return its replicas only after the rollback.
+    """
+    if find_unaccepted_of_rollback(run.history.events(), run.plan.hash, sentences):
+        raise TransientError(
+            error.sentence,
+            remedy=f"{error.remedy} Or approve the rollback again: the request lists what could not be read, and its "
+            f"approval accepts it (kafka-rollout rollback --cluster {run.plan.cluster} --run {run.ports.run_id} "
+            "--as NAME --reason REASON; a run of a DAG needs --take-over, too).",
+        ) from error
+    _record_unread(run, release_step, sentences)
 
 
 def refuse_unready(at: NodeRun) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.procedure.approval_requests import is_listed
+from kafka_rollout.base.outside_text import is_listed
 from kafka_rollout.run.events import Approval, ApprovalOf, events_of
 from kafka_rollout.run.step_events import Finalized
 from tests.dags.conftest import FakeRuns

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from kafka_rollout.base.errors import RefusedError, TransientError
+from kafka_rollout.base.outside_text import is_listed
 from kafka_rollout.control.approval import record_approval
+from kafka_rollout.coordinator_logs.findings import unread_replica_sentences
 from kafka_rollout.coordinator_logs.replicas import unread_replica
 from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.coordinator_logs.verdicts import evaluate_records
@@ -34,9 +36,20 @@ from kafka_rollout.model.topology import NodeSpec, ServiceSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.observation.run import Run
 from kafka_rollout.preparation.frozen_plan import SCAN_BEFORE_ROLL
+from kafka_rollout.procedure.approval_requests import rollback_part
 from kafka_rollout.procedure.kinds import build_report_of_run
 from kafka_rollout.roll.walk import roll_back, roll_release_steps
-from kafka_rollout.run.events import ApprovalOf, Decision, RollbackClosed, StepBegan, StepEnded, events_of
+from kafka_rollout.run.events import (
+    ApprovalOf,
+    Decision,
+    RollbackAskedAgain,
+    RollbackClosed,
+    RollbackUnread,
+    StepBegan,
+    StepEnded,
+    events_of,
+)
+from kafka_rollout.run.projections.approvals import find_unaccepted_of_rollback
 from kafka_rollout.run.step_events import GatePassed
 from tests.acls import read_acl
 from tests.fakes.cluster import R340, R341, R391, R431, FakeCluster
@@ -221,6 +234,65 @@ def test_a_replica_that_no_broker_returns_now_is_waited_for_and_closes_nothing(t
     assert not events_of(ports.run.events(), RollbackClosed)
     cluster.unread_replicas = []
     assert roll_back(Run(ports, plan), QUICK)
+
+
+def unreadable(cluster: FakeCluster) -> None:
+    cluster.logs_problem = "__consumer_offsets-0 has no leader."
+
+
+@pytest.mark.parametrize(
+    ("fail", "listed"),
+    [
+        (
+            lambda cluster: setattr(cluster, "unread_replicas", [unread_replica(COMMIT.topic, 0, 13)]),
+            "Broker 13 did not return its replicas of __consumer_offsets: it is unknown whether 3.4.0 can load them "
+            "when this broker leads.",
+        ),
+        (unreadable, "The coordinator logs could not be read: it is unknown whether 3.4.0 can load them."),
+    ],
+    ids=["a replica", "no leader"],
+)
+def test_an_approver_who_has_read_what_is_unread_rolls_back_without_it(
+    tmp_path: Path, fail: Callable[[FakeCluster], None], listed: str
+) -> None:
+    """A broker that fails on the newer release does not return its replicas before it is rolled back."""
+    cluster = FakeCluster(R340)
+    ports, plan = rolled(cluster, tmp_path)
+    assert rollback_part(Run(ports, plan)) == []
+    fail(cluster)
+    with pytest.raises(TransientError) as waits:
+        roll_back(Run(ports, plan), QUICK)
+    assert "Or approve the rollback again: the request lists what could not be read" in waits.value.remedy
+    text = "\n\n".join(rollback_part(Run(ports, plan)))
+    assert is_listed(text, listed)
+    record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "Broker 13 is lost.", text=text)
+    assert roll_back(Run(ports, plan), QUICK)
+    (recorded,) = events_of(ports.run.events(), RollbackUnread)
+    assert recorded.sentences == (listed,)
+
+
+def test_what_was_asked_again_is_accepted_and_a_later_replica_is_not(tmp_path: Path) -> None:
+    cluster = FakeCluster(R340)
+    ports, plan = rolled(cluster, tmp_path)
+    sentences = unread_replica_sentences([unread_replica(COMMIT.topic, 0, broker) for broker in (12, 13)], R340)
+    assert find_unaccepted_of_rollback(ports.run.events(), plan.hash, sentences) == sentences
+    ports.run.record(RollbackAskedAgain(by="alice", sentences=sentences[:1]))
+    assert find_unaccepted_of_rollback(ports.run.events(), plan.hash, sentences) == sentences, "asked alone"
+    record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "once more", text="an old text")
+    assert find_unaccepted_of_rollback(ports.run.events(), plan.hash, sentences) == sentences[1:]
+    record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.REJECTED, "no", text=f"- {sentences[0]}")
+    assert find_unaccepted_of_rollback(ports.run.events(), plan.hash, sentences) == sentences
+
+
+def test_what_an_approver_accepted_hides_no_record_that_the_older_release_cannot_load(tmp_path: Path) -> None:
+    cluster = FakeCluster(R340)
+    ports, plan = rolled(cluster, tmp_path)
+    cluster.unread_replicas = [unread_replica(COMMIT.topic, 0, 13)]
+    text = "\n\n".join(rollback_part(Run(ports, plan)))
+    record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "Broker 13 is lost.", text=text)
+    cluster.written_since.append(BY_4_3_1)
+    with pytest.raises(RefusedError, match=r"rollback to 3\.4\.0 is not possible: .*version 4"):
+        roll_back(Run(ports, plan), QUICK)
 
 
 def test_logs_that_nobody_scanned_close_it(tmp_path: Path) -> None:

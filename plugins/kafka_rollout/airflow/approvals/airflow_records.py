@@ -30,9 +30,8 @@ from asgiref.sync import sync_to_async
 from kafka_rollout.airflow.logs import OneLineLogs
 from kafka_rollout.airflow.private_api import read_record
 from kafka_rollout.base.errors import RefusedError, TransientError
-from kafka_rollout.base.outside_text import escape_invisible
+from kafka_rollout.base.outside_text import escape_invisible, is_listed
 from kafka_rollout.observation.cluster_ports import ClusterPorts
-from kafka_rollout.procedure.approval_requests import is_listed
 from kafka_rollout.run.events import (
     OF_ROLLS,
     Approval,

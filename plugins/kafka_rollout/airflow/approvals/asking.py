@@ -30,13 +30,13 @@ from kafka_rollout.airflow.approvals.airflow_records import (
     request_name,
 )
 from kafka_rollout.airflow.private_api import request_answer
-from kafka_rollout.base.outside_text import escape_markdown
+from kafka_rollout.base.outside_text import escape_markdown, is_listed
 from kafka_rollout.base.time_limits import LEASE_S
 from kafka_rollout.control.approval import accept_doubts, record_approval
 from kafka_rollout.control.lock import acquire_lock, shorten_lease
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.observation.run import Run
-from kafka_rollout.procedure.approval_requests import doubts_part, is_listed, rollback_part, unlisted_of_rollback
+from kafka_rollout.procedure.approval_requests import doubts_part, rollback_part, unlisted_of_rollback
 from kafka_rollout.run.events import (
     OF_ROLLS,
     Approval,

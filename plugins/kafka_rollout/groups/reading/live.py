@@ -243,6 +243,10 @@ class LiveCoordinatorLogs:
             )
             return merge_scans(self.catalogue, nothing, self._read(source, nothing, replicas, small=True))
 
+    def unread_replicas(self) -> tuple[Damage, ...]:
+        with FetchSource(self.cluster.bootstrap_servers, self.security, silent=self.silent) as source:
+            return _unread(source.replicas(self.catalogue.coordinator_topics))
+
     def group_records(self, *, planned: bool | None, by_spark: bool = False) -> GroupRecords:
         longest = min(self.longest, 2 * self.short) if by_spark else self.longest
         try:

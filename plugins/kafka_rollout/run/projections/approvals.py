@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from kafka_rollout.base.outside_text import is_listed
 from kafka_rollout.gates.gate import GateCheck, GateKind
 from kafka_rollout.run.events import (
     Approval,
@@ -15,6 +16,7 @@ from kafka_rollout.run.events import (
     Decision,
     Event,
     Planned,
+    RollbackAskedAgain,
     TakenOver,
     events_of,
     find_text,
@@ -58,6 +60,23 @@ def find_unconfirmed_approval(events: Sequence[Event]) -> str:
                     f"with its record ({record_id})."
                 )
     return ""
+
+
+def find_unaccepted_of_rollback(events: Sequence[Event], plan_hash: str, sentences: Sequence[str]) -> tuple[str, ...]:
+    """Return those of the sentences that the newest approval of the rollback does not accept.
+
+    It accepts what its text lists, and what the approver was asked again about before.
+    """
+    given, read, again = None, frozenset[str](), set[str]()
+    for event in events:
+        match event:
+            case RollbackAskedAgain():
+                again.update(event.sentences)
+            case Approval(what=ApprovalOf.ROLL_BACK) if event.plan_hash == plan_hash:
+                given, read, again = event, frozenset(again), set()
+    if given is None or given.decision != Decision.APPROVED:
+        return tuple(sentences)
+    return tuple(one for one in sentences if one not in read and not is_listed(given.text, one))
 
 
 def is_refuted(events: Sequence[Event], approval: Approval) -> bool:
