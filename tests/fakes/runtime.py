@@ -42,7 +42,14 @@ class FakeRuntime:
             installed=fake.installed,
         )
 
-    def host(self, node: NodeSpec, releases: Sequence[Release]) -> HostState | None:
+    def host(
+        self,
+        node: NodeSpec,
+        releases: Sequence[Release],
+        *,
+        changes: Sequence[ConfigChange] = (),
+        restarts: bool = False,
+    ) -> HostState | None:
         return self._cluster.hosts.get(node.node_id)
 
     def installation(self, node: NodeSpec) -> Installation:

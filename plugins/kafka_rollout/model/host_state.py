@@ -235,13 +235,15 @@ class HostState:
     leads: Mapping[str, tuple[HostPath, ...]] = field(default_factory=dict)
     """Program or file of the package's commands that is a link → every file, folder and link on the way to its end;
     empty: unknown."""
+    written: tuple[str, ...] = ()
+    """Folders in which the run writes."""
     free_bytes: int | None = None
-    """Of the configuration's file system, if known."""
+    """Of the configuration's file system, if the run writes there and it is known."""
     package_bytes: int | None = None
-    """Of the file system of /var/lib and /var/cache, if a package manager installs Kafka and it is known; if they have
-    two, of the fuller one."""
+    """Of the file system of /var/lib and /var/cache, if the run installs a package and it is known; if they have two,
+    of the fuller one."""
     read_only: tuple[str, ...] = ()
-    """Folders in which a run writes, on a file system that is mounted read-only."""
+    """Folders in which some runs write, on a file system that is mounted read-only."""
     facts: HostFacts = field(default_factory=HostFacts)
     link: StartPath | None = None
     """The link of the release; None without one, and if the host did not report it."""

@@ -231,8 +231,17 @@ class NodeQueries(Protocol):
     """The state of a node and its files."""
 
     def process(self, node: NodeSpec) -> ProcessState: ...
-    def host(self, node: NodeSpec, releases: Sequence[Release]) -> HostState | None:
-        """The node's host before a run, with the installed ones of `releases`; None for a process of this machine."""
+    def host(
+        self,
+        node: NodeSpec,
+        releases: Sequence[Release],
+        *,
+        changes: Sequence[ConfigChange] = (),
+        restarts: bool = False,
+    ) -> HostState | None:
+        """The node's host before a run, with the installed ones of `releases`; None for a process of this machine.
+
+        `changes`: of the node's file. `restarts`: the run installs nothing."""
 
     def installation(self, node: NodeSpec) -> Installation:
         """What an installation of another release loses, before the stop. Raises TransientError or RefusedError if it

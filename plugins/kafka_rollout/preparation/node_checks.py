@@ -63,6 +63,8 @@ from kafka_rollout.planning.findings.dynamic_configs import (
     unread_config_finding,
 )
 from kafka_rollout.planning.findings.hosts import (
+    HOST_DISK_FULL,
+    HOST_READ_ONLY,
     HOST_REFUSED,
     HOST_RIGHT_MISSING,
     HOST_UNREACHABLE,
@@ -219,14 +221,16 @@ def check_hosts(
     nodes: Sequence[NodeSpec] | None = None,
     *,
     changes: Sequence[ConfigChange] = (),
+    restarts: bool = False,
 ) -> Checked:
-    """Check the hosts of nodes (default: all) that will run `releases`. `changes`: of their files."""
+    """Check the hosts of nodes (default: all) that will run `releases`. `changes`: of their files. `restarts`: the run
+    installs nothing."""
     asked = ports.cluster.nodes if nodes is None else nodes
     unread: list[UnknownValue] = []
 
     def read(node: NodeSpec) -> HostState | None:
         try:
-            return ports.runtime.host(node, releases)
+            return ports.runtime.host(node, releases, changes=changes, restarts=restarts)
         except NotObservableError as error:
             unread.extend(unknown(f"node {node.node_id}", error.sentence))
             return None
@@ -235,7 +239,7 @@ def check_hosts(
     hosts = {node.node_id: host for node, host in seen if host is not None}
     managed, runtime = ports.cluster.manages_nodes, f"The runtime {ports.cluster.runtime}"
     return HOSTS_CHECK.ran(
-        host_problems(ports.cluster, ports.catalogue, hosts, releases, changes=changes),
+        host_problems(ports.cluster, ports.catalogue, hosts, releases, changes=changes, restarts=restarts),
         unless=f"{runtime} has no hosts of its own." if managed and not hosts and not unread else "",
         unknown=sorted(unread, key=lambda one: one.subject)
         if managed
@@ -243,11 +247,11 @@ def check_hosts(
     )
 
 
-def check_start_paths(run: ReadRun, release: Release, node: NodeSpec) -> tuple[Finding, ...]:
-    """Return the findings about paths of the node's next start that lead elsewhere on `release`, and about options that
-    it does not have."""
-    codes = {code.text for code in (*START_PATH_CODES, *JVM_OPTION_CODES)}
-    found = judged(run.plan, [check_hosts(run.ports, (release,), (node,))])
+def check_rollback_on_host(run: ReadRun, release: Release, node: NodeSpec) -> tuple[Finding, ...]:
+    """Return the findings about paths of the node's next start that lead elsewhere on `release`, about options that it
+    does not have, and about file systems on which the rollback cannot write."""
+    codes = {code.text for code in (*START_PATH_CODES, *JVM_OPTION_CODES, HOST_READ_ONLY, HOST_DISK_FULL)}
+    found = judged(run.plan, [check_hosts(run.ports, (release,), (node,), changes=run.plan.config_changes)])
     return tuple(one for one in found if one.code in codes)
 
 
@@ -413,7 +417,13 @@ def host_findings(run: ReadRun, release_step: ReleaseStep, node: NodeSpec, files
         *judged(
             run.plan,
             [
-                check_hosts(run.ports, (release,), (node,), changes=run.plan.config_changes),
+                check_hosts(
+                    run.ports,
+                    (release,),
+                    (node,),
+                    changes=run.plan.config_changes,
+                    restarts=release_step.restarts,
+                ),
                 check_jvm(run.ports, (release,), {node.node_id: config}, run.plan.config_changes),
             ],
         ),

@@ -145,7 +145,12 @@ def check_files(run: Run, observed: PlanObservation, request: Request) -> tuple[
             if run.plan.feature_changes or run.plan.direction is Direction.DOWNGRADE
             else "No level is changed.",
         ),
-        check_hosts(run.ports, ahead, changes=run.plan.config_changes),
+        check_hosts(
+            run.ports,
+            ahead,
+            changes=run.plan.config_changes,
+            restarts=all(step.restarts for step in run.plan.release_steps),
+        ),
         check_quorum_start(run, observed.configs, observed.state, in_use),
         check_log_folders(run.ports, run.plan.path, observed.configs),
         check_jvm(run.ports, ahead, observed.configs, run.plan.config_changes),

@@ -43,7 +43,7 @@ from kafka_rollout.preparation.lost_metadata import refuse_new_in_metadata, refu
 from kafka_rollout.preparation.node_checks import (
     check_java,
     check_log_folders_again,
-    check_start_paths,
+    check_rollback_on_host,
     readable_configs,
     recheck_agreement,
     recheck_dynamic_configs,
@@ -267,7 +267,7 @@ def _refuse_disagreement(at: NodeRun) -> None:
     found = (
         *recheck_agreement(at.run, state, at.release_step.to_release, at.node, files=files),
         *all_findings(compared),
-        *check_start_paths(at.run, at.release_step.to_release, led_back(at, at.release_step.to_release)),
+        *check_rollback_on_host(at.run, at.release_step.to_release, led_back(at, at.release_step.to_release)),
     )
     # A node that hangs on the newer release can be rolled back.
     _record_unread(at.run, at.release_step, _sentences((*unread, *(what for one in compared for what in one.unknown))))

@@ -150,7 +150,14 @@ class LocalProcessRuntime:
             return ProcessState(pid=None, installed=installed)
         return ProcessState(pid=found.pid, started_at=_start_time(found), installed=installed)
 
-    def host(self, node: NodeSpec, releases: Sequence[Release]) -> None:
+    def host(
+        self,
+        node: NodeSpec,
+        releases: Sequence[Release],
+        *,
+        changes: Sequence[ConfigChange] = (),
+        restarts: bool = False,
+    ) -> None:
         """Nothing: releases come from the cache, and this user owns the files."""
 
     def installation(self, node: NodeSpec) -> Installation:

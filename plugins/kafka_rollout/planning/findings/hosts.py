@@ -388,26 +388,31 @@ def host_problems(
     releases: Sequence[Release],
     *,
     changes: Sequence[ConfigChange] = (),
+    restarts: bool = False,
 ) -> tuple[Finding, ...]:
     """Return the findings of all hosts. `hosts`: by node id, without nodes that have no host.
 
-    `releases`: those that the nodes will run. `changes`: of their files.
+    `releases`: those that the nodes will run. `changes`: of their files. `restarts`: the run installs nothing.
     """
     of_releases = {key for release in releases for key in cluster.release_overrides.get(str(release), {})}
-    changed = {
-        node.node_id: of_releases | {change.key for change in changes if change.node_id == node.node_id}
-        for node in cluster.nodes
-    }
+    changed: dict[int, Collection[str]] = (
+        {}
+        if restarts
+        else {
+            node.node_id: of_releases | {change.key for change in changes if change.node_id == node.node_id}
+            for node in cluster.nodes
+        }
+    )
     return tuple(
         finding
         for node in cluster.nodes
         if (host := hosts.get(node.node_id)) is not None
         for finding in (
             *_problems(node, host, releases),
-            *_read_only(node, host, releases, changed[node.node_id]),
+            *_read_only(node, host),
             *stop_findings(cluster, node, host),
             *_of_process(catalogue, node, host, releases),
-            *_configuration_findings(node, host, changed[node.node_id]),
+            *_configuration_findings(node, host, changed.get(node.node_id, ())),
             *start_path_findings(node, host, releases),
             *jvm_option_losses(node, host, releases),
             *logging_file_findings(node, host, releases),
@@ -422,24 +427,13 @@ def _let_replace(node: NodeSpec) -> str:
     return "Add --allow-change-held-packages to `install` in the inventory, and print the sudoers file again. Then: "
 
 
-def _read_only(
-    node: NodeSpec, host: HostState, releases: Sequence[Release], changed: Collection[str]
-) -> Iterable[Finding]:
-    """`changed`: keys of its file that a run can write."""
-    if not host.read_only:
-        return
+def _read_only(node: NodeSpec, host: HostState) -> Iterable[Finding]:
     subject = f"node {node.node_id}"
-    fact = f"The file system of {' and '.join(host.read_only)} on host {host.name} is mounted read-only."
+    of_run = [folder for folder in host.read_only if folder in host.written]
+    named = " and ".join(of_run or host.read_only)
+    fact = f"The file system of {named} on host {host.name} is mounted read-only."
     of_package = node.service.release_parent if node.service is not None and node.service.package else ""
-    if releases and {*releases} <= {host.installed} and not changed:
-        yield HOST_READ_ONLY.found(
-            subject,
-            f"{fact} The next start of the node is on {host.installed} already, and a restart writes nothing there. A "
-            "change of the release would fail.",
-            "No action is needed for a restart if it must be read-only. Otherwise find the cause in `dmesg`.",
-            severity=WARNING,
-        )
-    elif {*host.read_only} <= {of_package}:
+    if of_run == [of_package]:
         yield HOST_READ_ONLY.found(
             subject,
             f"{fact} The node would be stopped, and not be changed, unless the installation mounts it read-write "
@@ -447,8 +441,15 @@ def _read_only(
             "Check that `install` does it, for example by DPkg::Pre-Invoke of apt. Otherwise mount it read-write.",
             severity=WARNING,
         )
-    else:
+    elif of_run:
         yield HOST_READ_ONLY.found(subject, f"{fact} The node would be stopped, and not be changed.")
+    elif host.read_only:
+        yield HOST_READ_ONLY.found(
+            subject,
+            f"{fact} This run writes nothing there. Another run would fail.",
+            "No action is needed for this run. If it must not be read-only, find the cause in `dmesg`.",
+            severity=WARNING,
+        )
 
 
 def _elsewhere(subject: str, host: HostState, other: Elsewhere) -> Finding:
@@ -566,7 +567,7 @@ def _problems(node: NodeSpec, host: HostState, releases: Sequence[Release]) -> I
             f"Let the node also write `[%d] %p %m (%c)%n`, Kafka's own layout, at level INFO: to {log}, or to another "
             "file that log_file of the inventory names. Restart the node. Or accept the log of each node in the run.",
         )
-    if host.brought and host.package_bytes is not None and host.package_bytes < _PACKAGE_BYTES:
+    if host.package_bytes is not None and host.package_bytes < _PACKAGE_BYTES:
         yield HOST_DISK_FULL.found(
             f"{subject}, packages",
             f"The package manager of host {host.name} has {size(host.package_bytes)} left for its state and its "

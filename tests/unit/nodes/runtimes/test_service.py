@@ -457,7 +457,8 @@ def test_what_a_host_does_not_report_is_unknown() -> None:
     assert runtime_on(FakeHost()).host(NODE, [R431]).unknown == ()
     host = FakeHost(free="", stop="", listed=(1, "", "sudo: a password is required"), journal=(1, "", "no"), loaded="x")
     host.mounted = ""
-    assert runtime_on(host).host(NODE, [R431]).unknown == (
+    change = ConfigChange(node_id=1, release=R431, key="num.io.threads", value="9", reason="")
+    assert runtime_on(host).host(NODE, [R431], changes=[change]).unknown == (
         "the free space of /etc/kafka",
         "TimeoutStopSec of the unit",
         "whether the file system of /opt and /etc/kafka is mounted read-only (`findmnt`)",

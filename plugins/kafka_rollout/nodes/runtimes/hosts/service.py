@@ -156,9 +156,17 @@ class SshServiceRuntime(HostCommands):
             is_unfinished=self._is_unfinished(node, unit),
         )
 
-    def host(self, node: NodeSpec, releases: Sequence[Release]) -> HostState:
+    def host(
+        self,
+        node: NodeSpec,
+        releases: Sequence[Release],
+        *,
+        changes: Sequence[ConfigChange] = (),
+        restarts: bool = False,
+    ) -> HostState:
         """Changes nothing. Commands that sudo refuses are listed as `sudo --list` reports them."""
         unit, installed = self._read_unit(node)
+        read_file = cache(lambda: self._configuration(node))
         return read_host(
             self,
             node,
@@ -168,8 +176,12 @@ class SshServiceRuntime(HostCommands):
             unavailable=self._unavailable(node, unit, installed, releases),
             libs=read_release_folders(self, node, releases, self.identify, self.artifacts),
             now=self.now,
-            read_config=cache(lambda: self.config(node)),
+            read_config=cache(lambda: self._config(node, read_file())),
             others=self._others_on_machine(node, unit.machine),
+            restarts=restarts,
+            changes_file=lambda: any(
+                self._file_for(node, release, read_file(), changes) != read_file() for release in releases
+            ),
             elsewhere=None if installed is None else read_elsewhere(self, node, installed),
         )
 
@@ -285,15 +297,10 @@ class SshServiceRuntime(HostCommands):
             self._refuse_folder(node)
         elif not service.managed_elsewhere:
             self._refuse_replaced_configuration(node, before)
-        lines = changed_lines(self.cluster, node, release, changes)
-        if service.managed_elsewhere:
-            after = server_properties.set_properties(before, str(release), lines)
-        else:
-            written = load_record(WrittenConfiguration, self._read_record(node, _written(self.cluster, node)))
-            read_copy = partial(self._copy_of, node, release)
-            after = configuration_for(before, release, lines, written=written, read_copy=read_copy)
+        after = self._file_for(node, release, before, changes)
         if after != before:
             if service.managed_elsewhere:
+                lines = changed_lines(self.cluster, node, release, changes)
                 raise TransientError(
                     f"{service.configuration_file} on host {service.host} does not have the lines of {release} yet: "
                     f"{', '.join(sorted(lines))}.",
@@ -306,6 +313,16 @@ class SshServiceRuntime(HostCommands):
             rights = rights_of(node)
             self.change(node, rights.draft_link, release=release, suffix="")
             self.change(node, rights.switch_link)
+
+    def _file_for(self, node: NodeSpec, release: Release, before: bytes, changes: Sequence[ConfigChange]) -> bytes:
+        """Return the content that the configuration has on a release. `before`: of now."""
+        lines = changed_lines(self.cluster, node, release, changes)
+        if service_of(node).managed_elsewhere:
+            return server_properties.set_properties(before, str(release), lines)
+        written = load_record(WrittenConfiguration, self._read_record(node, _written(self.cluster, node)))
+        return configuration_for(
+            before, release, lines, written=written, read_copy=partial(self._copy_of, node, release)
+        )
 
     def _install_package(
         self, node: NodeSpec, left: Release, release: Release, configuration: bytes, *, held: Sequence[str]
@@ -414,7 +431,10 @@ class SshServiceRuntime(HostCommands):
         return find_node_classes(self, node, self.unit(node), release, classes)
 
     def config(self, node: NodeSpec) -> Mapping[str, str]:
-        return {**server_properties.parse(self._configuration(node)), **read_overrides(self, node)}
+        return self._config(node, self._configuration(node))
+
+    def _config(self, node: NodeSpec, file: bytes) -> Mapping[str, str]:
+        return {**server_properties.parse(file), **read_overrides(self, node)}
 
     def start_files(self, node: NodeSpec, config: Mapping[str, str]) -> tuple[StartFile, ...]:
         return read_start_files(self, node, config)

@@ -61,6 +61,7 @@ from kafka_rollout.nodes.runtimes.hosts.rights import (
 from kafka_rollout.nodes.runtimes.hosts.start_paths import read_start_paths
 from kafka_rollout.nodes.runtimes.hosts.stopped_units import read_stopped_units
 from kafka_rollout.nodes.runtimes.hosts.unit_environment import UnclearError, jvm_words, parse_file, parse_shown
+from kafka_rollout.nodes.runtimes.hosts.written_folders import folders_of_run, possible_folders
 from kafka_rollout.nodes.runtimes.start_files import all_start_files
 from kafka_rollout.releases.facts import Release
 
@@ -219,12 +220,15 @@ def read_host(
     now: Callable[[], float],
     read_config: Callable[[], Mapping[str, str]],
     others: Mapping[int, ServiceSpec],
+    restarts: bool,
+    changes_file: Callable[[], bool],
     elsewhere: Elsewhere | None = None,
 ) -> HostState:
     """Return the state. `installed`: the release that the next start runs. `unavailable`: releases whose package cannot
     be installed. `libs`: the folders of releases. `now`: clock of this machine.
     `read_config`: reads the configuration of the node. `others`: the other
-    nodes on the machine, by id. `elsewhere`: as in HostState."""
+    nodes on the machine, by id. `restarts`: the run installs nothing. `changes_file`: whether it changes the
+    configuration. `elsewhere`: as in HostState."""
     service = service_of(node)
     folders = {release: service.folder(release) for release in releases}
     found = look(commands, node)
@@ -246,27 +250,36 @@ def read_host(
     link, start_paths, start_paths_problem = _start_paths(
         commands, node, releases, config={} if denied else read_config(), options=options, facts=facts
     )
-    unseen = [folder for folder in _written(service) if not {f"ro {folder}", f"rw {folder}"} & {*found}]
+    written = folders_of_run(
+        service,
+        releases,
+        restarts=restarts,
+        installed=installed,
+        brought=brought,
+        configures=lambda: bool(denied) or changes_file(),
+    )
+    copies = _parent(service.configuration_file) in written
+    installs = service.package is not None and service.release_parent in written
+    unseen = [folder for folder in written if not {f"ro {folder}", f"rw {folder}"} & {*found}]
     held, held_problem = _read_held(commands, node)
     start = read_next_start(commands, node, releases or (None,), options)
     java = NextJava(paths=())
     with suppress(NotObservableError):  # JAVA_CHECK names it
         java = find_next_java(commands, node, None if denied else unit.pid, options, start)
     unknown = {
-        f"the free space of {_parent(service.configuration_file)}": free_bytes is None,
-        f"the free space of {_PACKAGE_FOLDERS.replace(' ', ' and ')}": service.package is not None
-        and bool(brought)
-        and package_bytes is None,
+        f"the free space of {_parent(service.configuration_file)}": copies and free_bytes is None,
+        f"the free space of {_PACKAGE_FOLDERS.replace(' ', ' and ')}": installs and package_bytes is None,
         "TimeoutStopSec of the unit": unit.stop_s is None,
         "which machine it is (/proc/sys/kernel/random/boot_id)": not unit.machine,
         f"the units that systemd stops with {service.unit} (`systemctl show`)": stopped_units is None,
         f"whether the file system of {' and '.join(unseen)} is mounted read-only (`findmnt`)": bool(unseen),
-        f"which other units start through {service.symlink} (`systemctl show`)": link_users is None,
+        f"which other units start through {service.symlink} (`systemctl show`)": link_users is None
+        and _parent(service.symlink) in written,
         **({} if denied else _unknown_paths(service, paths, seen.err)),
         f"where {', '.join(path for path, way in leads.items() if not way)} leads": not all(leads.values()),
         "the rights of the SSH user (`sudo -n -l`)": excess is None,
         f"a home folder of the SSH user that it can write, for {RECORDS}": "records" not in found,
-        f"which packages are held ({held_problem})": held is None,
+        f"which packages are held ({held_problem})": installs and held is None,
         f"the journal of {service.unit}": _journal_problem(commands, node) != "",
         **_unknown_of_process(unit, facts, denied),
         **_unknown_of_releases(service, installed, brought, facts),
@@ -301,8 +314,9 @@ def read_host(
         paths=paths,
         leads=leads,
         unread_log=_count_unread(commands, node) if unit.pid is not None else 0,
-        free_bytes=free_bytes,
-        package_bytes=package_bytes,
+        written=written,
+        free_bytes=free_bytes if copies else None,
+        package_bytes=package_bytes if installs else None,
         read_only=tuple(line.removeprefix("ro ") for line in found if line.startswith("ro ")),
         facts=facts,
         link=link,
@@ -439,19 +453,11 @@ def look(commands: HostCommands, node: NodeSpec) -> list[str]:
     version = "echo sudo $(sudo -V | head -n 1)"
     records = f"to={RECORDS}; test -d $to || to=.; if test -d $to && test -w $to && test -x $to; then echo records; fi"
     read_only = (
-        f"for folder in {' '.join(_written(service))}; do "
+        f"for folder in {' '.join(possible_folders(service))}; do "
         "options=$(findmnt --noheadings --output OPTIONS --target $folder | tail -n 1); "
         'case ",$options," in *,ro,*) echo "ro $folder";; *,rw,*) echo "rw $folder";; esac; done'
     )
     return commands.run(node, f"{link}; {unpack}; {free}; {version}; {records}; {read_only}").out.splitlines()
-
-
-def _written(service: ServiceSpec) -> tuple[str, ...]:
-    """Return the folders in which a run writes. Releases that are on the host already can be on a read-only one."""
-    folders = [] if service.package else [_parent(service.symlink)]
-    folders += [service.release_parent] if service.package or service.archive else []
-    folders += [] if service.managed_elsewhere else [_parent(service.configuration_file)]
-    return tuple(dict.fromkeys(folders))
 
 
 def parse_paths(text: str) -> tuple[HostPath, ...]:
