@@ -19,7 +19,8 @@ JUDGES = {"evaluate_records", "facts_of_order", "unloadable_groups"}
 # Function that judges → who configured its catalogue.
 CONFIGURED = {
     "groups/group_records.py:_loads": "conversion_conditions",
-    "groups/reading/live.py:read_group_records": "group_records",
+    "groups/reading/live.py:read_groups": "group_records",
+    "groups/reading/live.py:records": "group_records",
 }
 
 

@@ -43,5 +43,5 @@ class FakeLogs:
             raise TransientError(self._cluster.logs_problem)
         return tuple(self._cluster.unread_replicas)
 
-    def group_records(self, *, planned: bool | None, by_spark: bool = False) -> GroupRecords:
+    def group_records(self, *, planned: bool | None, by_spark: bool = False, incremental: bool = False) -> GroupRecords:
         return replace(self._cluster.group_records, new_group_coordinator=bool(planned))

@@ -50,6 +50,9 @@ class GroupRecords:
     """Topic configuration, if the cluster reports it."""
     new_group_coordinator: bool | None = False
     """As in ScanResult."""
+    is_whole: bool = True
+    """All of this was read now. If not, only new records were, and what the log cleaner has removed since an earlier
+    reading counts: no condition is met by that."""
 
     def alive_of(self, kinds: Collection[str]) -> frozenset[str]:
         """Return the groups of these types that have current records."""

@@ -188,9 +188,10 @@ class CoordinatorLogs(Protocol):
     def unread_replicas(self) -> tuple[Damage, ...]:
         """The replicas that no broker returns now, found without a reading of the logs."""
 
-    def group_records(self, *, planned: bool | None, by_spark: bool = False) -> GroupRecords:
+    def group_records(self, *, planned: bool | None, by_spark: bool = False, incremental: bool = False) -> GroupRecords:
         """The groups' records in __consumer_offsets, read from the start. A log that is too long for one process is
-        read by Spark if `by_spark`, and raises RefusedError if not."""
+        read by Spark if `by_spark`, and raises RefusedError if not. `incremental`: after an earlier reading, add the
+        new records alone, for a while (GroupRecords.is_whole)."""
 
 
 class KafkaClasses(Protocol):

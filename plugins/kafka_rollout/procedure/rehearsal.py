@@ -122,7 +122,7 @@ class UnpredictedLogs:
     def unread_replicas(self) -> tuple[Damage, ...]:
         return ()
 
-    def group_records(self, *, planned: bool | None, by_spark: bool = False) -> GroupRecords:
+    def group_records(self, *, planned: bool | None, by_spark: bool = False, incremental: bool = False) -> GroupRecords:
         return GroupRecords(read_at=self.read_at, offsets=0)
 
 

@@ -93,18 +93,26 @@ def check_conversion(
 
     `before_stops`: as for conversion_conditions.
     """
-    conditions: tuple[GateCondition, ...] = ()
-    if kinds or releases:
+    if not (kinds or releases):
+        return GateCheck(gate=GATE, at=ports.clock.now(), conditions=())
+    planned = planned_group_coordinator(ports, releases)
+
+    def check(*, incremental: bool) -> tuple[GateCheck, bool]:
         groups = ports.admin.groups() if kinds else ()
+        records = ports.logs.group_records(planned=planned, by_spark=True, incremental=incremental)
         conditions = conversion_conditions(
             groups,
-            ports.logs.group_records(planned=planned_group_coordinator(ports, releases), by_spark=True),
+            records,
             kinds,
             catalogue=ports.catalogue,
             releases=tuple(dict.fromkeys(releases)),
             before_stops=before_stops,
         )
-    return GateCheck(gate=GATE, at=ports.clock.now(), conditions=conditions)
+        return GateCheck(gate=GATE, at=ports.clock.now(), conditions=conditions), records.is_whole
+
+    seen, is_whole = check(incremental=True)
+    # A gate waits by what was added to a reading, and passes by a reading of the whole log.
+    return seen if is_whole or not seen.passes else check(incremental=False)[0]
 
 
 MIN_ISR_AGE_S = 60.0  # of min.insync.replicas while a gate waits

@@ -11,18 +11,20 @@ from kafka_rollout.base.internal_topics import GROUPS_TOPIC
 from kafka_rollout.control.approval import accept_doubts
 from kafka_rollout.gates.coordinators import LOADING, ids_for
 from kafka_rollout.gates.gate import GateKind, GatePolicy, GateRef
+from kafka_rollout.groups.group_records import GroupRecords
 from kafka_rollout.model.configs import DynamicConfigs
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.state import GroupState
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.observation.run import NodeRun, Run
-from kafka_rollout.roll.gate_checks import CHECKS, check_gate, wait_for_gate
+from kafka_rollout.roll.gate_checks import CHECKS, check_conversion, check_gate, wait_for_gate
 from kafka_rollout.roll.node import replace_node
 from kafka_rollout.run.events import Approval, ApprovalOf, ApprovalRefuted, events_of
 from kafka_rollout.run.projections.approvals import find_doubts
 from kafka_rollout.run.projections.nodes import gate_is_passed
 from kafka_rollout.run.step_events import GateChecked, Started, Stopping
 from tests.fakes.cluster import FakeCluster
+from tests.fakes.logs import FakeLogs
 from tests.fakes.ports import gate_of, in_step
 
 RELEASE_STEP = "3.9.1-to-4.3.1"
@@ -239,3 +241,31 @@ def test_a_cluster_that_does_not_answer_is_a_condition_that_does_not_hold(
     )
     assert not seen.passes
     assert seen.waits_for.startswith("the cluster responds: ")
+
+
+def test_the_gate_of_the_groups_passes_by_a_reading_of_the_whole_log_alone(
+    ports: ClusterPorts, cluster: FakeCluster, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was added to an earlier reading lacks what a follower alone has."""
+    asked: list[bool] = []
+    alive = {"consumer": frozenset({"billing"})}
+    readings = {True: replace(cluster.group_records, is_whole=False), False: cluster.group_records}
+
+    def read(_: FakeLogs, *, planned: bool | None, by_spark: bool, incremental: bool = False) -> GroupRecords:
+        asked.append(incremental)
+        return readings[incremental]
+
+    monkeypatch.setattr(FakeLogs, "group_records", read)
+    for added, whole, passes, read_as in (
+        (alive, {}, False, [True]),
+        ({}, alive, False, [True, False]),
+        ({}, {}, True, [True, False]),
+    ):
+        asked.clear()
+        readings = {True: replace(readings[True], alive=added), False: replace(readings[False], alive=whole)}
+        seen = check_conversion(ports, {"consumer"}, [])
+        assert (seen.passes, asked) == (passes, read_as)
+    readings[True] = cluster.group_records
+    asked.clear()
+    assert check_conversion(ports, {"consumer"}, []).passes
+    assert asked == [True], "it was whole"

@@ -124,14 +124,15 @@ class PartitionReading:
         before = 0
         try:
             for fetched in source.read(self.log):
-                self._add(fetched)
+                self.add(fetched)
                 now = self.counts.counts.total()
                 yield now - before
                 before = now
         except UnreadableOffsetError as error:
             self._note_damage(error.offset, self.log.end, error)
 
-    def _add(self, fetched: FetchedBytes) -> None:
+    def add(self, fetched: FetchedBytes) -> None:
+        """Count the records of the range in what was fetched, each after those before it."""
         of_groups = self.log.topic == GROUPS_TOPIC
         try:
             self.counts.add(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -61,53 +61,127 @@ LONGEST = 1_000_000  # records; reading them takes less than a minute
 _TOPIC = [GROUPS_TOPIC]
 
 
-def read_group_records(
+@dataclass(slots=True, kw_only=True)
+class GroupReading:
+    """One reading of the log of groups from the start, to which later records are added."""
+
+    schemas: Schemas
+    catalogue: Catalogue
+    new_group_coordinator: bool | None
+    longest: int
+    replicas: Replicas
+    read: list[PartitionReading]
+    pending: tuple[DeletedWhilePending, ...] = ()
+    disordered: tuple[OutOfOrder, ...] = ()
+
+    def refuse_more(self, records: int) -> None:
+        if records > self.longest:
+            raise RefusedError(
+                f"{GROUPS_TOPIC} contains more than {self.longest:,} records, the limit of this command.",
+                remedy="Use Spark: kafka-rollout scan --live.",
+            )
+
+    def read_on(self, source: FetchSource) -> bool:
+        """Add what the leaders have now; return False if only a new reading shows what is in the log.
+
+        Followers get the same records. What their log cleaners remove, and whether the new records are in an order that
+        a release refuses, shows the next reading from the start.
+        """
+        now = source.replicas(_TOPIC)
+        leaders = {log.partition: log for log in now.ranges if log.copy == 0}
+        by_partition: defaultdict[int, list[PartitionReading]] = defaultdict(list)
+        for reading in self.read:
+            by_partition[reading.log.partition].append(reading)
+        if leaders.keys() != by_partition.keys() or set(now.unread) != set(self.replicas.unread):
+            return False
+        for partition, readings in by_partition.items():
+            new = leaders[partition]
+            known = [one.log.end for one in readings]
+            if new.end < max(known) or any(one.damage for one in readings):
+                return False
+            for reading in readings:
+                reading.log = replace(reading.log, start=reading.log.end, end=new.end)
+            if min(known) < new.end:
+                for fetched in source.read(replace(new, start=min(known))):
+                    for reading in readings:
+                        reading.add(fetched)
+                    self.refuse_more(sum(one.counts.counts.total() for one in self.read if one.copy == 0))
+        self.replicas = now
+        return True
+
+    def records(self, source: FetchSource, *, is_whole: bool) -> GroupRecords:
+        ranges, of = logs_of_leaders(self.replicas.ranges), count_replicas(one.log for one in self.read)
+        newest = tuple(
+            record for reading in self.read if reading.copy == 0 for record in _newest_records(reading, self.schemas)
+        )
+        return GroupRecords(
+            read_at=time.time(),
+            offsets=sum(log.end - log.start for log in ranges),
+            alive=alive_by_type(newest),
+            newest=newest,
+            classes=merge_replicas((kind for reading in self.read for kind, _ in reading.kinds()), of),
+            broken=(
+                *merge_replicas((found for reading in self.read for found in reading.parsing.found()), of),
+                *unloadable_groups(self.catalogue, merge_groups(self.pending, of), self.schemas.releases),
+                *groups_out_of_order(merge_groups(self.disordered, of)),
+            ),
+            partitions=tuple((log.topic, log.partition) for log in ranges),
+            damage=(*(place for reading in self.read for place in reading.damage), *_unread(self.replicas)),
+            cleaning=source.cleaning(_TOPIC if ranges else []).get(GROUPS_TOPIC, defaults_of(GROUPS_TOPIC)),
+            new_group_coordinator=self.new_group_coordinator,
+            is_whole=is_whole,
+        )
+
+
+def read_groups(
     source: FetchSource,
     schemas: Schemas,
     catalogue: Catalogue,
     *,
     new_group_coordinator: bool | None,
     longest: int = LONGEST,
-) -> GroupRecords:
+) -> GroupReading:
     """Read the records of all groups. `schemas` and `catalogue` are for `new_group_coordinator`.
 
-    `newest` and `alive` are those of the leaders; `classes` and `broken` of all replicas, because each can become the
-    leader. Raises RefusedError after `longest` records of a replica, and TransientError as FetchSource does. The
-    offsets do not show the number of records, because the log cleaner removes most of them.
+    Of its records, `newest` and `alive` are those of the leaders; `classes` and `broken` of all replicas, because each
+    can become the leader. Raises RefusedError after `longest` records of a replica, and TransientError as FetchSource
+    does. The offsets do not show the number of records, because the log cleaner removes most of them.
     """
     replicas = source.replicas(_TOPIC)
-    ranges = logs_of_leaders(replicas.ranges)
     facts = facts_of_order(catalogue, schemas.releases)
-    read = [
-        PartitionReading(
-            log=log,
-            parsing=ParsingChecks(log=log, schemas=schemas, releases=schemas.releases),
-            ordered=ordered_types(facts, cleaned=True),
-            groups_only=True,
-        )
-        for log in replicas.ranges
-    ]
+    reading = GroupReading(
+        schemas=schemas,
+        catalogue=catalogue,
+        new_group_coordinator=new_group_coordinator,
+        longest=longest,
+        replicas=replicas,
+        read=[
+            PartitionReading(
+                log=log,
+                parsing=ParsingChecks(log=log, schemas=schemas, releases=schemas.releases),
+                ordered=ordered_types(facts, cleaned=True),
+                groups_only=True,
+            )
+            for log in replicas.ranges
+        ],
+    )
     records: Counter[int] = Counter()  # by copy
-    for partition in read:
+    for partition in reading.read:
         for count in partition.read(source):
             records[partition.copy] += count
-            if records[partition.copy] > longest:
-                raise RefusedError(
-                    f"{GROUPS_TOPIC} contains more than {longest:,} records, the limit of this command.",
-                    remedy="Use Spark: kafka-rollout scan --live.",
-                )
+            reading.refuse_more(records[partition.copy])
     # Partitions with such candidates are read again: only the whole log shows the loaded groups and their order.
-    pending = [
+    reading.pending = tuple(
         found
-        for partition in read
+        for partition in reading.read
         if (groups := partition.commits.suspects())
         for found in deleted_while_pending(
             partition.log.partition, groups, read_log(source, partition.log), replicas_of(partition.log)
         )
-    ]
-    disordered = [
+    )
+    reading.disordered = tuple(
         found
-        for partition in read
+        for partition in reading.read
         if partition.groups
         for found in out_of_order(
             partition.log.partition,
@@ -116,27 +190,8 @@ def read_group_records(
             facts,
             replicas_of(partition.log),
         )
-    ]
-    of = count_replicas(replicas.ranges)
-    newest = tuple(
-        record for partition in read if partition.copy == 0 for record in _newest_records(partition, schemas)
     )
-    return GroupRecords(
-        read_at=time.time(),
-        offsets=sum(log.end - log.start for log in ranges),
-        alive=alive_by_type(newest),
-        newest=newest,
-        classes=merge_replicas((kind for partition in read for kind, _ in partition.kinds()), of),
-        broken=(
-            *merge_replicas((found for partition in read for found in partition.parsing.found()), of),
-            *unloadable_groups(catalogue, merge_groups(pending, of), schemas.releases),
-            *groups_out_of_order(merge_groups(disordered, of)),
-        ),
-        partitions=tuple((log.topic, log.partition) for log in ranges),
-        damage=(*(place for partition in read for place in partition.damage), *_unread(replicas)),
-        cleaning=source.cleaning(_TOPIC if ranges else []).get(GROUPS_TOPIC, defaults_of(GROUPS_TOPIC)),
-        new_group_coordinator=new_group_coordinator,
-    )
+    return reading
 
 
 def _unread(replicas: Replicas) -> tuple[Damage, ...]:
@@ -200,6 +255,38 @@ SMALL_RECORDS = 500_000  # of a replica, in this process; reading them takes abo
 SMALL_BYTES = 128_000_000  # of record batches of a replica
 
 
+@dataclass(slots=True)
+class KeptReading:
+    """The newest reading of the log of groups from the start, for checks that are repeated.
+
+    The log cleaner removes records at any place, so it is read again: often while that takes little time. Spark's
+    result cannot be read on from, and counts as it is.
+    """
+
+    planned: bool | None = None
+    at: float = 0.0  # monotonic
+    seconds: float = 0.0  # it took so long
+    reading: GroupReading | None = None
+    records: GroupRecords | None = None  # of Spark
+
+    def keep(
+        self,
+        planned: bool | None,
+        at: float,
+        seconds: float,
+        reading: GroupReading | None,
+        records: GroupRecords | None,
+    ) -> None:
+        self.planned, self.at, self.seconds, self.reading, self.records = planned, at, seconds, reading, records
+
+    def is_fresh(self, planned: bool | None, now: float) -> bool:
+        most_s = max(_AGAIN_S, _AGAIN_TIMES * self.seconds) if self.reading else _AGAIN_TIMES_SPARK * self.seconds
+        return planned == self.planned and now - self.at < most_s
+
+
+_AGAIN_S, _AGAIN_TIMES, _AGAIN_TIMES_SPARK = 60.0, 20, 5
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveCoordinatorLogs:
     cluster: ClusterSpec
@@ -209,6 +296,8 @@ class LiveCoordinatorLogs:
     silent: SilentNodes = field(default_factory=SilentNodes)
     short: int = SHORT
     longest: int = LONGEST
+    monotonic: Callable[[], float] = time.monotonic
+    kept: KeptReading = field(default_factory=KeptReading, repr=False, compare=False)
 
     def scan_new_records(self, before: ScanResult, *, planned: bool | None, complete: bool = False) -> ScanResult:
         complete = complete or planned not in (None, before.new_group_coordinator)
@@ -247,20 +336,34 @@ class LiveCoordinatorLogs:
         with FetchSource(self.cluster.bootstrap_servers, self.security, silent=self.silent) as source:
             return _unread(source.replicas(self.catalogue.coordinator_topics))
 
-    def group_records(self, *, planned: bool | None, by_spark: bool = False) -> GroupRecords:
+    def group_records(self, *, planned: bool | None, by_spark: bool = False, incremental: bool = False) -> GroupRecords:
+        kept, began = self.kept, self.monotonic()
+        # A failure in between leaves nothing to read on from.
+        reading, records = (
+            (kept.reading, kept.records) if incremental and kept.is_fresh(planned, began) else (None, None)
+        )
+        kept.reading = None
         longest = min(self.longest, 2 * self.short) if by_spark else self.longest
+        if by_spark and reading is None and records is not None:
+            return replace(records, is_whole=False)
         try:
             with FetchSource(self.cluster.bootstrap_servers, self.security, silent=self.silent) as source:
+                if reading is not None and reading.read_on(source):
+                    kept.reading = reading
+                    return reading.records(source, is_whole=False)
                 if planned is None:
                     source.replicas(_TOPIC)  # finds the coordinators
                 new = _coordinator(source, planned)
-                return read_group_records(
+                reading = read_groups(
                     source,
                     load_schemas(*self.settings.catalogue_folders, new_group_coordinator=new),
                     self.catalogue.configured(new_group_coordinator=new),
                     new_group_coordinator=new,
                     longest=longest,
                 )
+                records = reading.records(source, is_whole=True)
+                kept.keep(planned, self.monotonic(), self.monotonic() - began, reading, None)
+                return records
         except RefusedError as error:
             if not by_spark:
                 raise
@@ -273,7 +376,9 @@ class LiveCoordinatorLogs:
             topics=(GROUPS_TOPIC,),
             on_progress=lambda line: log.info("scan: %s", line),
         )
-        return records_of_scan(result)
+        records = records_of_scan(result)
+        kept.keep(planned, self.monotonic(), self.monotonic() - began, None, records)
+        return records
 
     def _find_unscanned(self, replicas: Replicas, before: ScanResult) -> tuple[ReplicaRange, ...] | None:
         """Return the ranges without a scan; None if Spark must scan all, because there are too many new records or the
