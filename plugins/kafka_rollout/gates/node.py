@@ -41,7 +41,7 @@ from kafka_rollout.gates.gate import (
 )
 from kafka_rollout.model.host_state import Installation
 from kafka_rollout.model.node_log import SeenLog
-from kafka_rollout.model.plan import find_acceptance
+from kafka_rollout.model.plan import accepts_no_quorum, find_acceptance
 from kafka_rollout.model.state import (
     ClusterState,
     NodeState,
@@ -110,7 +110,7 @@ def check_before_stop(
     conditions = [
         _answered_but(state, stopping),
         _others_up(cluster, state, stopping),
-        _quorum_without(state, node),
+        _quorum_without(state, node, accepts_none=accepts_no_quorum(accept_unavailable)),
         _brokers_caught_up(state, [other for other in cluster.brokers if other.node_id not in stopping]),
         controller_agrees(cluster, state, unchecked),
     ]
@@ -449,13 +449,13 @@ def _no_unclean_leader(stale: Sequence[PartitionState], elections: UncleanElecti
     )
 
 
-def _quorum_without(state: ClusterState, node: NodeSpec) -> GateCondition:
+def _quorum_without(state: ClusterState, node: NodeSpec, *, accepts_none: bool) -> GateCondition:
     if state.quorum is None or state.quorum.leader_id < 0:
         is_met, evidence = False, "no leader" if state.quorum else "the quorum is unknown"
     elif not node.is_controller:
         is_met, evidence = True, f"node {node.node_id} is not a voter"
     else:
-        is_met, evidence = check_spare_voters(state.quorum, node.node_id)
+        is_met, evidence = check_spare_voters(state.quorum, node.node_id, accepts_none=accepts_none)
     return GateCondition(name="quorum without it", is_met=is_met, evidence=evidence)
 
 

@@ -24,6 +24,7 @@ from kafka_rollout.base.findings import (
     codes_of,
     results_of,
 )
+from kafka_rollout.base.internal_topics import METADATA_TOPIC
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 
@@ -461,3 +462,8 @@ def find_acceptance(patterns: Iterable[str], topic: str) -> str:
         if fnmatchcase(topic, pattern):
             return pattern
     return ""
+
+
+def accepts_no_quorum(patterns: Iterable[str]) -> bool:
+    """Return whether the metadata quorum can be unavailable: only its own name says so, no wildcard."""
+    return METADATA_TOPIC in patterns

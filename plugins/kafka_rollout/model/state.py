@@ -231,6 +231,11 @@ class QuorumState:
     def voter_ids(self) -> frozenset[int]:
         return frozenset(voter.replica_id for voter in self.voters)
 
+    @property
+    def has_spare(self) -> bool:
+        """Whether one voter can stop: a quorum of one or two voters needs each of them."""
+        return len(self.voters) > majority(len(self.voters))
+
     def observer(self, replica_id: int) -> ReplicaState | None:
         return next((one for one in self.observers if one.replica_id == replica_id), None)
 
@@ -575,10 +580,15 @@ def begin_with_another(node_ids: Sequence[int], at: float) -> tuple[int, ...]:
     return (*node_ids[first:], *node_ids[:first])
 
 
-def check_spare_voters(quorum: QuorumState, without: int) -> tuple[bool, str]:
-    """Return whether the caught-up voters without node `without` are a majority of all voters, and the evidence."""
+def check_spare_voters(quorum: QuorumState, without: int, *, accepts_none: bool = False) -> tuple[bool, str]:
+    """Return whether the caught-up voters without node `without` are a majority of all voters, and the evidence.
+
+    `accepts_none`: where no voter can be spared, it is enough that every other one is caught up.
+    """
     others = [v.replica_id for v in quorum.voters if v.replica_id != without]
     well = sorted(i for i in others if check_caught_up(quorum, i)[0])
     needed = majority(len(quorum.voters))
     told = f"voters {', '.join(map(str, well)) or 'none'} are caught up, {needed} of {len(quorum.voters)} are needed"
+    if accepts_none and not quorum.has_spare:
+        return len(well) == len(others), f"{told}. It is accepted that the quorum is unavailable until the restart"
     return len(well) >= needed, told

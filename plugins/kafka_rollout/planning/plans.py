@@ -6,7 +6,7 @@ from kafka_rollout.base.findings import Checked, all_findings
 from kafka_rollout.features.requests import feature_changes
 from kafka_rollout.gates.counters import find_unchecked_counters
 from kafka_rollout.gates.remote_storage import tiered_brokers
-from kafka_rollout.model.plan import Direction, Lowering, Plan
+from kafka_rollout.model.plan import Direction, Lowering, Plan, ReleaseStep
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.planning.batches import BatchLimits, find_racks, with_batches
 from kafka_rollout.planning.downgrade import decide_downgrade
@@ -44,8 +44,18 @@ def decide_plan(observed: PlanObservation, request: Request, run_of: RunOf) -> t
     target = source if restarts else request.target_release
     tiered = tiered_brokers(cluster, observed.configs) if restarts or target != source else frozenset()
     accepted = request.accepted_topics
-    steps = find_restart_steps(cluster, state, request.nodes) if restarts else ()
-    stops = {step.node_id for one in steps for step in one.order} if restarts else None
+    levels = feature_changes(catalogue, state, target) if run_of is RunOf.UPGRADE else ()
+    steps: tuple[ReleaseStep, ...] = ()
+    if restarts:
+        steps = find_restart_steps(cluster, state, request.nodes)
+    elif run_of is RunOf.UPGRADE:
+        steps = find_release_steps(cluster, catalogue, state, target)
+        if request.finalizes(rolls=bool(steps)) and (again := plan_registration_step(observed, target, steps, levels)):
+            steps = (*steps, again)
+    # A change of the release can be rolled back, so it can stop every node.
+    stops = None
+    if run_of is not RunOf.DOWNGRADE and not any(one.from_release != one.to_release for one in steps):
+        stops = {node.node_id for one in steps for node in one.order}
     of_cluster = check_cluster(
         cluster, catalogue, state, target=target, accept_unavailable=accepted, tiered=tiered, stops=stops
     )
@@ -54,15 +64,7 @@ def decide_plan(observed: PlanObservation, request: Request, run_of: RunOf) -> t
     elif run_of is RunOf.DOWNGRADE:
         change = decide_downgrade(observed, request, all_findings(of_cluster))
     else:
-        levels = feature_changes(catalogue, state, target)
-        steps = find_release_steps(cluster, catalogue, state, target)
-        again = (
-            plan_registration_step(observed, target, steps, levels) if request.finalizes(rolls=bool(steps)) else None
-        )
-        change = Change(
-            release_steps=steps if again is None else (*steps, again),
-            feature_changes=levels if request.plans_features else (),
-        )
+        change = Change(release_steps=steps, feature_changes=levels if request.plans_features else ())
     path = (source, *(release_step.to_release for release_step in change.release_steps))
     racks = find_racks(cluster, observed.configs)
     limits = BatchLimits(max_size=request.max_batch_size, one_rack=request.one_rack_at_a_time)
@@ -86,7 +88,7 @@ def decide_plan(observed: PlanObservation, request: Request, run_of: RunOf) -> t
     )
     checked = (*of_cluster, *check_change(observed, plan), *change.checked)
     if run_of is RunOf.UPGRADE:
-        later = registration_findings(observed, plan, feature_changes(catalogue, state, target))
+        later = registration_findings(observed, plan, levels)
         checked = (*checked, REGISTRATIONS_CHECK.ran(later))
     if plan.lowering is Lowering.OFFLINE:
         checked = tuple(one.without(OF_ROLLS) for one in checked)

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from kafka_rollout.base.errors import UserError
+from kafka_rollout.base.internal_topics import METADATA_TOPIC
 from kafka_rollout.base.maintenance import parse_maintenance
 from kafka_rollout.features.requests import FeatureAction, FeatureOrder, parse_requests
 from kafka_rollout.gates.control import CONDITION_NAME, check_pause_after, refuse_unknown_names
@@ -356,7 +357,8 @@ class Request:
         title="Topics that can be unavailable",
         text="Names or patterns (tmp-*) of topics that can be unavailable while nodes restart. These topics do not "
         "block the run, and the gates before the stops do not check them. The approval lists them. A wildcard does "
-        "not match internal topics, unless the pattern begins with __.",
+        "not match internal topics, unless the pattern begins with __. "
+        f"{METADATA_TOPIC} is the metadata quorum: name it to restart one or two controllers.",
         in_plan=True,
         pattern=r"^[A-Za-z0-9._*?\[\]!-]+$",
     )

@@ -10,13 +10,23 @@ from typing import Any
 
 from kafka_rollout.base.durations import duration
 from kafka_rollout.base.findings import Finding, Verdict, find_new, group_by_kind
+from kafka_rollout.base.internal_topics import METADATA_TOPIC
 from kafka_rollout.base.outside_text import REMEDY_LIMIT, escape_markdown, is_listed, listed_line, quote_markdown
 from kafka_rollout.base.wording import count, nodes
 from kafka_rollout.control.approval import refuse_blockers, shown_once
 from kafka_rollout.feature_updates import levels
 from kafka_rollout.feature_updates.update import requires_approval
 from kafka_rollout.lowering.outage_facts import shown_facts, shown_level_undos, shown_live_facts
-from kafka_rollout.model.plan import FeatureChange, Lowering, NodeStep, Plan, ReleaseStep, RunTerms, Undo
+from kafka_rollout.model.plan import (
+    FeatureChange,
+    Lowering,
+    NodeStep,
+    Plan,
+    ReleaseStep,
+    RunTerms,
+    Undo,
+    accepts_no_quorum,
+)
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.observation.run import ReadRun, Run
 from kafka_rollout.planning.batches import NODE_S, expected_s
@@ -406,13 +416,21 @@ def unavailability_part(plan: Plan) -> list[str]:
     """Return what the approver accepts with the plan; nothing if the run accepts no unavailable topic."""
     if not plan.accept_unavailable:
         return []
-    listed = ", ".join(quote_markdown(pattern) for pattern in plan.accept_unavailable)
-    return [
-        heading("Unavailable topics that you accept"),
-        f"{listed}. While a node restarts, their partitions can have no leader, or too few replicas in sync. Then "
-        "acks=all fails, and from 3.7.0 on consumers get no new records, whatever their acks. The gates before the "
-        "stops do not check them.",
-    ]
+    found = []
+    if topics := [pattern for pattern in plan.accept_unavailable if pattern != METADATA_TOPIC]:
+        found += [
+            heading("Unavailable topics that you accept"),
+            f"{', '.join(map(quote_markdown, topics))}. While a node restarts, their partitions can have no leader, or "
+            "too few replicas in sync. Then acks=all fails, and from 3.7.0 on consumers get no new records, whatever "
+            "their acks. The gates before the stops do not check them.",
+        ]
+    if accepts_no_quorum(plan.accept_unavailable):
+        found += [
+            heading("Unavailable metadata quorum that you accept"),
+            "While a controller of a quorum of one or two voters restarts, no leader is elected, no ISR changes, and "
+            "no topic is created. If a broker fails meanwhile, the partitions that it leads have no leader.",
+        ]
+    return found
 
 
 def config_part(plan: Plan) -> list[str]:

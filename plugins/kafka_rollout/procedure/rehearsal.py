@@ -12,7 +12,7 @@ from pathlib import Path
 
 from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError
 from kafka_rollout.base.findings import Finding
-from kafka_rollout.base.internal_topics import GROUPS_TOPIC
+from kafka_rollout.base.internal_topics import GROUPS_TOPIC, METADATA_TOPIC
 from kafka_rollout.base.wording import count, few, few_sentences
 from kafka_rollout.control import lock
 from kafka_rollout.coordinator_logs.scan import Damage, LoadVerdict, ReleaseVerdict, ScanResult
@@ -260,10 +260,10 @@ class Rehearsal:
         return contents
 
     def _accept_spareless(self) -> None:
-        """Accept that topics without a spare replica in the copy are unavailable: the copy has no clients."""
+        """Accept what has no spare replica in the copy, topics and the metadata quorum: the copy has no clients."""
         nodes = {node.node_id for node in self.ports.cluster.brokers}
         topics = find_spareless_topics(self.ports.admin.partitions(), nodes)
-        accepted = tuple(sorted({*self.job.request.accept_unavailable, *topics}))
+        accepted = tuple(sorted({*self.job.request.accept_unavailable, *topics, METADATA_TOPIC}))
         self.job = replace(self.job, request=replace(self.job.request, accept_unavailable=accepted))
 
     def _change(self, before: Contents) -> Plan:

@@ -56,3 +56,22 @@ def test_a_restart_survives_a_kill(make_cluster: MakeCluster, tmp_path: Path) ->
     unknown = shell(*RESTART, "--node", "9", *APPROVED)
     assert unknown.returncode == 2
     assert "Cluster shell has no node 9." in unknown.stderr
+
+
+@pytest.mark.full
+def test_a_single_node_is_upgraded_if_the_approver_accepts_that_nothing_serves_meanwhile(
+    make_cluster: MakeCluster, tmp_path: Path
+) -> None:
+    """One controller cannot be spared, and a static quorum before 4.1 has no way to three."""
+    one = make_cluster("3.9.1", name="shell", layout="combined", size=1, extra_config=QUICK_SNAPSHOTS)
+    shell = Shell(tmp_path, one)
+    words = ("upgrade", "--cluster", "shell", "--to", "4.3.1", "--finalize", "after-approval", *QUICK, *APPROVED)
+    refused = shell(*words)
+    assert refused.returncode == 3, refused.stderr
+    assert "QUORUM-NO-SPARE" in refused.stderr + refused.stdout
+    accepted = [word for one in ("*", "__*", "__cluster_metadata") for word in ("--accept-unavailable", one)]
+    done = shell(*words, *accepted)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(Path(done.stdout.splitlines()[-1]).read_text())
+    assert report["outcome"] == "finished", report["sentence"]
+    assert later_starts(shell.cluster)[1][-1] == "4.3.1"

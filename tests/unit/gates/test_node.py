@@ -147,6 +147,22 @@ def test_two_voters_cannot_spare_one() -> None:
     assert _failing(_before(spec, state(spec), 1)) == {"quorum without it"}
 
 
+def test_a_quorum_without_a_spare_voter_is_stopped_only_if_this_is_accepted_and_the_other_one_is_caught_up() -> None:
+    for controllers in ([1], [1, 2]):
+        spec = cluster(controllers=controllers, brokers=[4, 5, 6])
+        checked = check_before_stop(spec, state(spec), spec.node(1), accept_unavailable=["__cluster_metadata"])
+        assert checked.passes
+        assert "It is accepted that the quorum is unavailable" in str(checked.conditions)
+        assert not check_before_stop(spec, state(spec), spec.node(1), accept_unavailable=["__*"]).passes
+    spec = cluster(controllers=[1, 2], brokers=[4, 5, 6])
+    late = state(spec, quorum=quorum([1, 2], 1, [4, 5, 6], n2=5_000))
+    accepted = ["__cluster_metadata"]
+    assert _failing(check_before_stop(spec, late, spec.node(1), accept_unavailable=accepted)) == {"quorum without it"}
+    assert check_before_stop(spec, late, spec.node(2), accept_unavailable=accepted).passes
+    late = state(quorum=quorum([1, 2, 3], 3, [4, 5, 6], n2=5_000))
+    assert not check_before_stop(SEPARATE, late, SEPARATE.node(1), accept_unavailable=accepted).passes
+
+
 @pytest.mark.parametrize("seen", [state(quorum=None), state(quorum=quorum([1, 2, 3], -1))])
 def test_an_unknown_quorum_holds_every_node(seen: ClusterState) -> None:
     for node in SEPARATE.nodes:

@@ -25,6 +25,7 @@ from kafka_rollout.base.findings import (
     Need,
     unknown,
 )
+from kafka_rollout.base.internal_topics import METADATA_TOPIC
 from kafka_rollout.base.wording import count, few, nodes
 from kafka_rollout.features.support import (
     CONTROLLER_UNREGISTRATION_LEVEL,
@@ -35,7 +36,7 @@ from kafka_rollout.features.support import (
 )
 from kafka_rollout.gates.counters import COUNTER_CHECK, counter_findings
 from kafka_rollout.model.counters import COUNTS_PARTITIONS_SINCE
-from kafka_rollout.model.plan import find_acceptance
+from kafka_rollout.model.plan import accepts_no_quorum, find_acceptance
 from kafka_rollout.model.quorum_addresses import QUORUM_VOTERS, parse_voters
 from kafka_rollout.model.state import (
     ClusterState,
@@ -134,7 +135,11 @@ QUORUM_UNKNOWN = FindingCode(
     "Start a majority of the controllers, then plan again.",
 )
 QUORUM_NO_SPARE = FindingCode(
-    "QUORUM-NO-SPARE", BLOCKER, "The quorum cannot lose a voter.", "Run at least three controllers."
+    "QUORUM-NO-SPARE",
+    (BLOCKER, WARNING),
+    "The quorum cannot lose a voter that the run stops. A warning if the run accepts it.",
+    f"Run at least three controllers, or accept for this run that the quorum is unavailable while a controller "
+    f"restarts (accept_unavailable: {METADATA_TOPIC}).",
 )
 QUORUM_VOTER_LAGS = FindingCode(
     "QUORUM-VOTER-LAGS",
@@ -310,7 +315,7 @@ def check_cluster(
         COUNTER_CHECK.ran(counter_findings(cluster, state, tiered=tiered)),
         REPORTED_CHECK.ran(reported_release_findings(cluster, catalogue, state)),
         MIXED_CHECK.ran((*_releases(state), *_next_starts(cluster, state))),
-        QUORUM_CHECK.ran(_quorum(cluster, state)),
+        QUORUM_CHECK.ran(_quorum(cluster, state, accept_unavailable, stops)),
         AGREEMENT_CHECK.ran(_features(state)),
         PARTITIONS_CHECK.ran(
             _partitions(cluster, state, accept_unavailable, target, stops),
@@ -499,7 +504,9 @@ def _next_starts(cluster: ClusterSpec, state: ClusterState) -> Iterable[Finding]
         )
 
 
-def _quorum(cluster: ClusterSpec, state: ClusterState) -> Iterable[Finding]:
+def _quorum(
+    cluster: ClusterSpec, state: ClusterState, accept_unavailable: Sequence[str], stops: Collection[int] | None
+) -> Iterable[Finding]:
     quorum = state.quorum
     if quorum is None and not cluster.manages_nodes:
         return  # a failed or refused query, which has its own finding
@@ -508,11 +515,21 @@ def _quorum(cluster: ClusterSpec, state: ClusterState) -> Iterable[Finding]:
         yield QUORUM_UNKNOWN.found("metadata quorum", f"The metadata quorum of {cluster.name} {seen}.")
         return
     voters = len(quorum.voters)
-    if voters <= majority(voters):
-        yield QUORUM_NO_SPARE.found(
-            "metadata quorum",
-            f"The quorum has {count(voters, 'voter')} and needs {majority(voters)}: no controller can be stopped.",
+    if not quorum.has_spare and (stops is None or quorum.voter_ids & set(stops)):
+        found = (
+            f"The quorum has {count(voters, 'voter')} and needs {majority(voters)}: while a controller restarts, no "
+            "leader is elected, no ISR changes, and no topic is created."
         )
+        if accepts_no_quorum(accept_unavailable):
+            yield QUORUM_NO_SPARE.found(
+                "metadata quorum",
+                f"{found} This run accepts it ({METADATA_TOPIC}).",
+                "Approve the plan only if this can wait until the controller has restarted. If a broker fails "
+                "meanwhile, the partitions that it leads have no leader.",
+                severity=WARNING,
+            )
+        else:
+            yield QUORUM_NO_SPARE.found("metadata quorum", found)
     for voter in quorum.voters:
         caught_up, evidence = check_caught_up(quorum, voter.replica_id)
         if not caught_up and voter.replica_id in quorum.replaced_voters - quorum.joins_itself:

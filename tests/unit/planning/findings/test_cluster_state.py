@@ -323,6 +323,13 @@ def test_a_quorum_that_cannot_spare_a_voter_or_is_unknown_blocks() -> None:
     for controllers in ([1], [1, 2]):
         spec = cluster(controllers=controllers, brokers=[4, 5, 6])
         assert _blockers(state(spec), spec) == {("QUORUM-NO-SPARE", "metadata quorum")}
+        assert _blockers(state(spec), spec, accept_unavailable=["__*", "*"]) == {("QUORUM-NO-SPARE", "metadata quorum")}
+        assert _blockers(state(spec), spec, accept_unavailable=["__cluster_metadata"]) == set()
+        accepted = _findings(state(spec), spec, accept_unavailable=["__cluster_metadata"])
+        assert accepted["QUORUM-NO-SPARE", "metadata quorum"].severity is Severity.WARNING
+        for stops in ({4}, {4, 5, 6}, set[int]()):
+            assert ("QUORUM-NO-SPARE", "metadata quorum") not in _findings(state(spec), spec, stops=stops)
+        assert _blockers(state(spec), spec, stops={1, 4}) == {("QUORUM-NO-SPARE", "metadata quorum")}
     for unknown in (None, quorum([1, 2, 3], -1, [4, 5, 6])):
         assert _blockers(state(quorum=unknown)) == {("QUORUM-UNKNOWN", "metadata quorum")}
 
