@@ -21,6 +21,7 @@ _INSTALL = (
     "/usr/bin/apt-get",
     "install",
     "--yes",
+    "--no-remove",
     "--allow-downgrades",
     "--allow-change-held-packages",
     "-o",

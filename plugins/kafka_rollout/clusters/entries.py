@@ -262,7 +262,7 @@ def _refuse_questions(words: Sequence[str]) -> None:
         if program == "dpkg":  # it reads options before its first other argument only
             options = takewhile(lambda one: one.startswith("-"), after)
             is_quiet, fix = any(re.fullmatch(_KEEPS, one) for one in options), "--force-confold right after it"
-        elif program in ("apt", "apt-get", "aptitude"):
+        elif program in ("apt", "apt-get"):
             only_loads = "--download-only" in after
             is_quiet = _APT_KEEPS.search(f" {' '.join(after)} ") is not None or only_loads
             fix = "-o Dpkg::Options::=--force-confold"

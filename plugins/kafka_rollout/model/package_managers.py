@@ -17,34 +17,51 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-_APT = ("apt-get", "apt", "aptitude")
+_APT = ("apt-get", "apt")
 _DNF = ("dnf", "dnf5", "yum")
 _RPM = (*_DNF, "microdnf")
 _ZYPPER = ("zypper",)
-_PACKAGE_TOOLS = ("dpkg", "rpm")
+_UNUSABLE = {
+    **dict.fromkeys(("dpkg", "rpm"), "resolves no dependencies"),
+    "aptitude": "removes packages without a question",
+}
 _TEST = "--setopt=tsflags=test"
 _DRY_RUNS = ("--dry-run", "--download-only")
 _APT_LOADS = (r"--download-only|-[a-z]*d[a-z]*", "--download-only"), (r"--reinstall", "--reinstall")
 _HELD = r"--allow-change-held-packages|apt::get::allow-change-held-packages=(true|1|yes)"
-# Of each program: an option → what the run cannot do without it.
+_ASKS = "waits for an answer"
+_NEVER_BACK = "cannot take a node back to its earlier release"
+_REMOVES = "removes other packages that need the release that runs"
+# Of each program: an option → what it does without it.
 _NEEDS = {
     **dict.fromkeys(
         ("apt-get", "apt"),
         (
-            (r"-[a-z]*y[a-z]*|--yes|--assume-yes|apt::get::assume-yes=(true|1|yes)", "--yes", "answer its question"),
+            (r"-[a-z]*y[a-z]*|--yes|--assume-yes|apt::get::assume-yes=(true|1|yes)", "--yes", _ASKS),
             (
                 r"--allow-downgrades|apt::get::allow-downgrades=(true|1|yes)",
                 "--allow-downgrades",
-                "take a node back to its earlier release",
+                _NEVER_BACK,
             ),
+            (r"--no-remove|apt::get::remove=(false|0|no)", "--no-remove", _REMOVES),
         ),
     ),
-    "aptitude": ((r"-[a-z]*y[a-z]*|--assume-yes", "--assume-yes", "answer its question"),),
-    **dict.fromkeys(_RPM, ((r"-[a-z]*y[a-z]*|--assumeyes", "-y", "answer its question"),)),
+    **dict.fromkeys(_RPM, ((r"-[a-z]*y[a-z]*|--assumeyes", "-y", _ASKS),)),
     "zypper": (
-        (r"-n|--non-interactive", "--non-interactive", "answer its question"),
-        ("--oldpackage", "--oldpackage", "take a node back to its earlier release"),
+        (r"-n|--non-interactive", "--non-interactive", _ASKS),
+        ("--oldpackage", "--oldpackage", _NEVER_BACK),
     ),
+}
+# Of each program: an option → what it does with it.
+_REFUSES = {
+    **dict.fromkeys(
+        _RPM,
+        (
+            (r"--allowerasing", _REMOVES),
+            (r"--skip-broken|--setopt=(.*\.)?strict=(0|false|no)", "ends without an error where nothing is installed"),
+        ),
+    ),
+    "zypper": ((r"--force-resolution", _REMOVES),),
 }
 # Options that choose the repositories, which a question about a package has too. All of them have a value.
 _CHOOSES = {
@@ -118,7 +135,7 @@ def download_of(install: Sequence[str]) -> tuple[str, ...]:
     """Return the command that downloads what an installation needs, as root and before the stop; empty if none is
     known, and for files on the host."""
     read = _read(install)
-    if read is None or read.program == "aptitude" or all(word.startswith("/") for word in read.packages):
+    if read is None or all(word.startswith("/") for word in read.packages):
         return ()
     if read.program in _APT:
         number = install.index(read.command, read.number)
@@ -213,7 +230,7 @@ def remove_duplicates(install: Sequence[str]) -> tuple[str, ...]:
 
 
 def replaces_held(install: Sequence[str]) -> bool:
-    """Return whether an installation replaces a package that is held. aptitude does it without an option."""
+    """Return whether an installation replaces a package that is held."""
     return _number_of(install, ("apt-get", "apt")) is None or any(
         re.fullmatch(_HELD, word, re.IGNORECASE) for word in install
     )
@@ -227,23 +244,25 @@ def why_not_tried(install: Sequence[str], check: Sequence[str], download: Sequen
     """Return why a run could stop a node and then fail to install, as a sentence; empty if the commands try it."""
     number = _number_of(install, tuple(_NEEDS))
     if number is None:
-        tool = _number_of(install, _PACKAGE_TOOLS)
+        tool = _number_of(install, tuple(_UNUSABLE))
         if tool is not None:
-            return f"install names {install[tool]}, which resolves no dependencies: name apt-get, dnf or zypper"
+            why = _UNUSABLE[install[tool].rpartition("/")[2]]
+            return f"install names {install[tool]}, which {why}: name apt-get, dnf or zypper"
         return "" if check else "check is missing: the command with which your script tries the installation"
     program, words = install[number].rpartition("/")[2], install[number + 1 :]
     if program == "microdnf":
         return "microdnf does not show what a repository offers, so a rollback could fail: name dnf"
-    for pattern, option, what in _NEEDS[program]:
+    for pattern, option, does in _NEEDS[program]:
         if not any(re.fullmatch(pattern, word, re.IGNORECASE) for word in words):
-            return f"install needs {option}: without it, {program} cannot {what}"
+            return f"install needs {option}: without it, {program} {does}"
+    for pattern, does in _REFUSES.get(program, ()):
+        if found := [word for word in words if re.fullmatch(pattern, word, re.IGNORECASE)]:
+            return f"install has {found[0]}: with it, {program} {does}"
     if not questions_of(install):
         return f"install names no package with {_VERSION} after the command of {program}"
     if check and set(check) != set(trial_of(install)):
         tried = " ".join(trial_of(install) or questions_of(install)[0].words)
         return f"check answers another question than install: remove it, and the run tries `{tried}`"
-    if not download and not download_of(install) and program == "aptitude":
-        return "download is missing: name apt-get, which downloads what aptitude installs"
     return why_not_downloaded(install, download) if download else ""
 
 

@@ -346,7 +346,7 @@ def test_a_configuration_in_the_folder_of_a_release_is_refused(tmp_path: Path, f
 PACKAGE = """\
   package:
     install: [/usr/bin/env, DEBIAN_FRONTEND=noninteractive, /usr/bin/apt-get, install, -o,
-      "Dpkg::Options::=--force-confold", "kafka={version}", --yes, --allow-downgrades]
+      "Dpkg::Options::=--force-confold", "kafka={version}", --yes, --no-remove, --allow-downgrades]
     versions: {4.3.1: 8.3.1-1}
 """
 PACKAGED = HOSTS.replace("  symlink: /srv/kafka\n", PACKAGE).replace(", symlink: /opt/kafka", "")

@@ -31,8 +31,15 @@ TEST = "--setopt=tsflags=test"
         ({"install": (*APT, "--allow-downgrades", *QUIET)}, "install needs --yes"),
         ({"install": (*APT, "--yes", *QUIET)}, "install needs --allow-downgrades"),
         (
+            {"install": (*APT, "--yes", "--allow-downgrades", *QUIET)},
+            "install needs --no-remove: without it, apt-get removes other packages",
+        ),
+        ({"install": (*DNF, "--allowerasing")}, "install has --allowerasing: with it, dnf removes other packages"),
+        ({"install": (*DNF, "--setopt=site.strict=0")}, "ends without an error where nothing is installed"),
+        ({"install": (*ZYPPER, "--force-resolution")}, "install has --force-resolution"),
+        (
             {
-                "install": (*APT, "-y", "--allow-downgrades", *QUIET),
+                "install": (*APT, "-y", "--allow-downgrades", "--no-remove", *QUIET),
                 "check": ("/usr/bin/apt-get", "install", "--simulate", "--allow-downgrades", "kafka={version}-1"),
             },
             "check answers another question than install: remove it, and the run tries `/usr/bin/env",
@@ -51,7 +58,7 @@ TEST = "--setopt=tsflags=test"
         ({"install": ("/usr/bin/rpm", "-U", "kafka-{version}"), "check": LIST}, "resolves no dependencies"),
         (
             {"install": (*APT[:2], "/usr/bin/aptitude", "--assume-yes", *PACKAGE.install[4:])},
-            "download is missing: name apt-get",
+            "install names /usr/bin/aptitude, which removes packages without a question: name apt-get",
         ),
         (
             {"install": PACKAGE.install, "download": [one for one in PACKAGE.download if one != "--reinstall"]},
@@ -190,6 +197,21 @@ def test_the_trial_passes_only_if_apt_would_install(
     assert (tried.returncode != 0) is lacks, tried.stderr
     former = ["/usr/bin/apt-get", "install", "--simulate", "--allow-downgrades", f"kafka={wanted}-1"]
     assert apt(root, former).returncode == 0, "without --yes, apt decides otherwise"
+
+
+def test_the_trial_fails_where_apt_would_remove_what_needs_the_installed_release(root: Path) -> None:
+    install(root, "4.3.1", "install")
+    with (root / "var/lib/dpkg/status").open("a") as status:
+        status.write(
+            "Package: registry\nStatus: install ok installed\nVersion: 1\nArchitecture: all\n"
+            "Maintainer: k <k@example.com>\nDescription: R\nDepends: kafka (= 4.3.1-1)\n\n"
+        )
+    words = [word.replace("{version}", "3.9.1") for word in PACKAGE.install]
+    refused = apt(root, trial_of(words))
+    assert refused.returncode != 0
+    assert "remove is disabled" in refused.stderr
+    removes = apt(root, trial_of([word for word in words if word != "--no-remove"]))
+    assert (removes.returncode, "Remv registry" in removes.stdout) == (0, True)
 
 
 @pytest.mark.parametrize("offered", [("3.9.1", "4.3.1"), ("4.3.1",), ()])
