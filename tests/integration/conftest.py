@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from functools import cache
+from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,10 +13,9 @@ import pytest
 
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli import app as cli
-from kafka_rollout.metadata_log.classes import images, kafka_classes
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
-from kafka_rollout.releases.jvm.jvm import Jvm, run_jvm
+from kafka_rollout.releases.jvm.jvm import keep_jvms
 from tests.class_archives import ClassArchives
 from tests.integration.harness.airflow.server import PrivateAirflow
 from tests.integration.harness.feature_harness import Command
@@ -46,19 +44,8 @@ def release_cache(class_archives: ClassArchives) -> ReleaseCache:
 
 @pytest.fixture(scope="module")
 def one_java_per_release(class_archives: ClassArchives) -> Iterator[None]:
-    """Calls of Kafka's classes share a Java process per release. Not for tests of what the process inherits."""
-    with ExitStack() as opened, pytest.MonkeyPatch.context() as patch:
-
-        @cache
-        def keep(libs: Path, **options: Any) -> Jvm:
-            return opened.enter_context(run_jvm(libs, **options))
-
-        @contextmanager
-        def share(libs: Path, **options: Any) -> Iterator[Jvm]:
-            yield keep(libs, **options)
-
-        for module in (kafka_classes, images):
-            patch.setattr(module, "run_jvm", share)
+    """The tests of a module share what a plan or check shares. Not for tests of what the process inherits."""
+    with keep_jvms():
         yield
 
 

@@ -197,6 +197,11 @@ class CoordinatorLogs(Protocol):
 class KafkaClasses(Protocol):
     """What only Kafka's own classes can say for certain, run on a release's jars in a separate JVM."""
 
+    def keep_processes(self) -> AbstractContextManager[None]:
+        """Let the questions in the block, also those to metadata logs, share one JVM for each release.
+
+        A JVM that a question changed, or that failed, is not used again. None is left when the outermost block ends."""
+
     def start_problems(self, release: Release, nodes: Mapping[int, NodeStart]) -> Mapping[int, StartProblems]:
         """Why nodes of the release would refuse to start with what they read, by node id."""
 

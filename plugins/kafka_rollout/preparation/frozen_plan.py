@@ -139,10 +139,14 @@ def recheck(
     if stop is None and run.plan.lowering is not Lowering.ONLINE and not stop_has_begun(run.history.events()):
         host = (*host, *_recheck_stop_of_all(run, state, read_files()))
     if stop is not None:
+        with run.ports.classes.keep_processes():
+            of_stop = (
+                *host_findings(run, *stop, read_files()),
+                *recheck_dynamic_configs(run, stop[0].to_release, files=read_files()),
+            )
         host = (
             *host,
-            *host_findings(run, *stop, read_files()),
-            *recheck_dynamic_configs(run, stop[0].to_release, files=read_files()),
+            *of_stop,
             *judged(
                 run.plan,
                 [

@@ -101,7 +101,8 @@ def refuse_new_in_metadata(run: Run) -> None:
     plan = run.plan
     if plan.direction is not Direction.UPGRADE or not plan.changes_release:
         return
-    checked = (check_acls(run, node_configs(run.ports)), check_replay(run))
+    with run.ports.classes.keep_processes():
+        checked = (check_acls(run, node_configs(run.ports)), check_replay(run))
     blockers = find_new((one for one in all_findings(checked) if one.severity is Severity.BLOCKER), plan.findings)
     if blockers:
         refuse_as_invalid(run, blockers)

@@ -77,6 +77,11 @@ def plan_change(ports: ClusterPorts, request: Request, run_of: RunOf, *, terms: 
     `terms`: of the run that carries out the plan; None if it is started later. Raises UserError for a target, level or
     pattern that cannot be planned (nothing is recorded).
     """
+    with ports.classes.keep_processes():
+        return _plan_change(ports, request, run_of, terms)
+
+
+def _plan_change(ports: ClusterPorts, request: Request, run_of: RunOf, terms: RunTerms | None) -> Plan:
     observed = observe_files(ports, observe(ports), request, run_of)
     ports = replace(ports, catalogue=observed.catalogue)
     plan = make_plan(observed, request, run_of)

@@ -7,6 +7,7 @@ the nodes of the copy are started.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -134,6 +135,9 @@ class UnpredictedConfigs:
     """
 
     classes: KafkaClasses
+
+    def keep_processes(self) -> AbstractContextManager[None]:
+        return self.classes.keep_processes()
 
     def start_problems(self, release: Release, nodes: Mapping[int, NodeStart]) -> Mapping[int, StartProblems]:
         return dict.fromkeys(nodes, StartProblems())

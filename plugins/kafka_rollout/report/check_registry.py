@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, cast
 
@@ -250,10 +250,10 @@ def check_release(
     run_of = direction_to(target, state)
     on_progress(f"reading configurations, and checking them with the classes of Kafka {target}")
     request = Request(target=target)  # with the defaults of the form: levels are finalized by a later run
-    observed = observe_files(ports, state, request, run_of)
-    ports = replace(ports, catalogue=observed.catalogue)
-    on_progress("checking, and reading the coordinator logs")
-    with timed_checks(ports.clock.monotonic):
+    with ports.classes.keep_processes(), timed_checks(ports.clock.monotonic):
+        observed = observe_files(ports, state, request, run_of)
+        ports = replace(ports, catalogue=observed.catalogue)
+        on_progress("checking, and reading the coordinator logs")
         plan, checked = decide_plan(observed, request, run_of)
         rights = RIGHTS_CHECK.ran(find_rights_of_checks(ports.cluster, missing))
         checked = (*(one for one in checked if one.check is not RIGHTS_CHECK), rights)
@@ -426,6 +426,10 @@ class _OptionalClasses:
     classes: Any
     chosen: Collection[Check]
     missing: str = ""
+
+    def keep_processes(self) -> AbstractContextManager[None]:
+        found: AbstractContextManager[None] = self.classes.keep_processes()
+        return found
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name not in _OPTIONAL:

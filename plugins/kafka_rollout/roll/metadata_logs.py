@@ -6,7 +6,7 @@ approval, after the levels are lowered, immediately before the node stops, and w
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError
 from kafka_rollout.base.findings import Checked, unknown, unknown_by
@@ -32,7 +32,7 @@ from kafka_rollout.planning.findings.downgrade_scans import (
 )
 from kafka_rollout.preparation.frozen_plan import replace_findings
 from kafka_rollout.preparation.replayed_metadata import scan_log
-from kafka_rollout.releases.facts import METADATA_VERSION
+from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.run.events import ApprovalOf
 from kafka_rollout.run.projections.observations import planned_trims
 from kafka_rollout.run.step_events import (
@@ -43,7 +43,7 @@ from kafka_rollout.run.step_events import (
     Trimmed,
 )
 
-_AT_ONCE = 2  # each starts a JVM
+_AT_ONCE = 2  # each has JVMs
 
 
 def scan_metadata_logs(run: Run) -> Plan:
@@ -195,8 +195,14 @@ def _scan_all(run: ReadRun) -> tuple[list[tuple[int, MetadataScan]], list[int]]:
         for node in run.cluster.nodes
         if node.node_id not in unreadable
     ]
-    scans = at_once(lambda one: scan_log(run, *one), asked, most=_AT_ONCE)
-    return [(node.node_id, found) for (node, _), found in zip(asked, scans, strict=True)], unreadable
+
+    def scan(some: Sequence[tuple[NodeSpec, Release]]) -> list[tuple[int, MetadataScan]]:
+        with run.ports.classes.keep_processes():
+            return [(node.node_id, scan_log(run, node, release)) for node, release in some]
+
+    size = -(-len(asked) // _AT_ONCE) or 1
+    parts = at_once(scan, [asked[at : at + size] for at in range(0, len(asked), size)], most=_AT_ONCE)
+    return [one for part in parts for one in part], unreadable
 
 
 def _record(ports: ClusterPorts, stage: ScanStage, scans: Iterable[tuple[int, MetadataScan]]) -> None:

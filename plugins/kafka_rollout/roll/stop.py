@@ -244,8 +244,13 @@ def refuse_closed(run: Run, release_step: ReleaseStep, *, reads_again: bool) -> 
             f"{'; '.join(finding.sentence for finding in levels.blockers)}",
             remedy=" ".join(dict.fromkeys(finding.remedy for finding in levels.blockers)),
         )
-    if not reads_again:
-        return
+    if reads_again:
+        with run.ports.classes.keep_processes():
+            _refuse_unkept(run, release_step)
+
+
+def _refuse_unkept(run: Run, release_step: ReleaseStep) -> None:
+    """Refuse what the older release would not load, or would lose, as it is now."""
     _refuse_settings(run.ports, release_step)
     files, unread = readable_configs(run.ports, run.cluster.nodes)
     unkept = [compare() for compare in _compare_metadata(run, release_step, files)]

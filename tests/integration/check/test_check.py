@@ -28,7 +28,7 @@ from tests.integration.harness.groups.committing import commit
 from tests.paths import ROOT
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("one_java_per_release")]
 SCHEMA = json.loads((ROOT / "docs" / "check.schema.json").read_text())
 Check = Callable[..., tuple[int, dict[str, Any], str]]
 

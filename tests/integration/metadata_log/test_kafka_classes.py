@@ -252,7 +252,7 @@ def test_the_java_process_is_gone_after_the_block_and_its_token_was_never_an_arg
     release_cache: ReleaseCache,
 ) -> None:
     others = set(psutil.Process(os.getpid()).children())
-    with run_jvm(release_cache.libs(NEW)) as jvm:
+    with run_jvm(release_cache.libs(NEW), alone=True) as jvm:
         (process,) = (one for one in {*psutil.Process(os.getpid()).children()} - others if "py4j" in str(one.cmdline()))
         assert jvm.gateway.gateway_parameters.auth_token not in " ".join(process.cmdline())
         (listening,) = (one for one in process.net_connections("tcp") if one.status == psutil.CONN_LISTEN)

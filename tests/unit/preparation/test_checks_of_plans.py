@@ -19,6 +19,7 @@ from kafka_rollout.preparation.frozen_plan import replace_coordinator_log_findin
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.report.check_registry import CHECKS
 from tests.fakes.cluster import R391, R431, FakeCluster
+from tests.fakes.kafka_classes import asked_alone
 from tests.fakes.ports import fake_ports, hidden_bench
 from tests.plans import plan_downgrade, plan_upgrade
 
@@ -49,6 +50,12 @@ def test_a_plan_runs_every_check_that_belongs_to_it_once_and_keeps_the_results(
     plan = planned(ports, kind)
     assert Counter(one.check for one in plan.checks) == Counter(c.title for c in CHECKS if kind in c.of)
     assert ports.run.load_plan().checks == plan.checks
+
+
+@pytest.mark.parametrize("kind", [CheckOf.UPGRADE, CheckOf.DOWNGRADE])
+def test_the_questions_of_a_plan_to_kafka_s_classes_share_processes(ports: ClusterPorts, kind: CheckOf) -> None:
+    planned(ports, kind)
+    assert asked_alone(ports) == []
 
 
 @pytest.mark.parametrize("kind", [CheckOf.UPGRADE, CheckOf.DOWNGRADE, CheckOf.FEATURES])

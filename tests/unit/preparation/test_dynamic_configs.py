@@ -27,6 +27,7 @@ from kafka_rollout.roll.stop import refuse_closed
 from kafka_rollout.run.events import ApprovalOf, Decision
 from kafka_rollout.run.step_events import ComparedAfter
 from tests.fakes.cluster import R391, R431, FakeCluster
+from tests.fakes.kafka_classes import asked_alone
 from tests.fakes.ports import FakeAdmin, fake_ports, in_step
 from tests.plans import plan_downgrade, plan_upgrade
 
@@ -153,6 +154,7 @@ def test_topics_that_became_tiered_during_an_upgrade_close_the_way_back(tmp_path
     cluster.dynamic_configs = TIERED
     with pytest.raises(RefusedError, match="TIERED-STORAGE-LOST"):
         refuse_closed(run, back, reads_again=True)
+    assert asked_alone(ports) == []
 
 
 def test_a_topic_that_was_changed_since_the_plan_is_found_before_a_node_stops(

@@ -28,6 +28,7 @@ from kafka_rollout.roll.node import replace_node
 from kafka_rollout.run.events import ApprovalOf, Decision, Voided, events_of
 from tests.acls import read_acl
 from tests.fakes.cluster import R391, R431, FakeCluster
+from tests.fakes.kafka_classes import asked_alone
 from tests.fakes.metadata_logs import FakeMetadataLogs
 from tests.fakes.ports import fake_ports, in_step
 from tests.integration.harness.faults.without_live import stage_no_live
@@ -220,6 +221,7 @@ def test_no_node_is_upgraded_to_metadata_of_now_that_its_approvers_have_not_read
     with pytest.raises(RefusedError, match="no longer valid"):
         replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, "3.9.1-to-4.3.1", first)))
     assert cluster.release_of(first) == R391
+    assert asked_alone(ports) == []
 
 
 def test_a_node_waits_while_the_metadata_of_now_cannot_be_read(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from kafka_rollout.report.check_registry import CHECKED_KINDS, check_release, ch
 from kafka_rollout.report.check_report import CheckEntry, ClusterCheckReport, Result
 from kafka_rollout.run.memory import MemoryRunStore, NoLock
 from tests.fakes.cluster import R391, R431, FakeCluster
-from tests.fakes.kafka_classes import FakeClasses
+from tests.fakes.kafka_classes import FakeClasses, asked_alone
 from tests.fakes.ports import FakeAdmin, hidden_bench
 from tests.records import run_ids
 from tests.unit import builders
@@ -111,6 +111,12 @@ def test_a_run_in_progress_is_named_and_a_store_without_an_answer_is_unknown(por
 def test_the_direction_follows_from_what_runs(running: set[Release], target: Release, run_of: RunOf) -> None:
     nodes = {number: builders.node_state(number, release) for number, release in enumerate(sorted(running), 1)}
     assert direction_to(target, replace(builders.state(), nodes=nodes)) is run_of
+
+
+@pytest.mark.parametrize("target", [R431, Release(3, 4, 1)])
+def test_the_questions_of_a_check_to_kafka_s_classes_share_processes(ports: ClusterPorts, target: Release) -> None:
+    _check(ports, target)
+    assert asked_alone(ports) == []
 
 
 def test_a_long_coordinator_log_is_unknown_and_other_checks_are_made(cluster: FakeCluster, ports: ClusterPorts) -> None:

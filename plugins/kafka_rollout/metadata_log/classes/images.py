@@ -31,7 +31,6 @@ _REWRITER = f"{_IMAGE}.writer.ImageReWriter"
 _RAFT_SNAPSHOT_WRITER = f"{_IMAGE}.writer.RaftSnapshotWriter"
 _BUILDER = "org.apache.kafka.snapshot.RecordsSnapshotWriter$Builder"
 # An image of a large cluster needs more than the default heap; it is a limit, not a reservation.
-IMAGE_OPTIONS = ("-Xmx1g", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 _BATCH_RECORDS = 1024  # SnapshotGenerator's, and as many bytes at least in a batch
 _BATCH_BYTES = 8 << 20  # KafkaRaftClient.MAX_BATCH_SIZE_BYTES
 
@@ -314,7 +313,7 @@ class ImageClasses:
 @contextmanager
 def image_classes(cache: ReleaseCache, release: Release) -> Iterator[ImageClasses]:
     """Start the classes of a release. Raises FatalError for an exception in Java."""
-    with run_jvm(cache.libs(release), options=IMAGE_OPTIONS) as jvm, java_errors(release):
+    with run_jvm(cache.libs(release)) as jvm, java_errors(release):
         yield ImageClasses(jvm, release)
 
 

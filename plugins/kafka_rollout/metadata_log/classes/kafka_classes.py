@@ -1,12 +1,13 @@
 """Kafka's own classes, called from Python: check a configuration, load a snapshot.
 
-Every call starts a Java process on the release's jars (about a second) and ends it.
+Every call starts a Java process on the release's jars (about a second) and ends it, except within `keep_processes`.
 """
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,7 @@ from kafka_rollout.model.starts import FileRemark, NodeStart, PluginClass, Start
 from kafka_rollout.model.state import CheckpointSummary
 from kafka_rollout.releases.facts import KRAFT_VERSION, METADATA_VERSION, Release, VersionRange
 from kafka_rollout.releases.jars.cache import ReleaseCache
-from kafka_rollout.releases.jvm.jvm import Jvm, run_jvm
+from kafka_rollout.releases.jvm.jvm import Jvm, keep_jvms, run_jvm
 
 _YAMMER_REPORTERS = "kafka.metrics.reporters"  # not in the ConfigDef
 _REMOTE, _REMOTE_STORAGE = "remote.log.", "remote.log.storage.system.enable"
@@ -62,6 +63,9 @@ class JvmKafkaClasses:
     """KafkaClasses (ports) on the jars of a release cache."""
 
     cache: ReleaseCache
+
+    def keep_processes(self) -> AbstractContextManager[None]:
+        return keep_jvms()
 
     def start_problems(self, release: Release, nodes: Mapping[int, NodeStart]) -> dict[int, StartProblems]:
         """The first problem that KafkaConfig finds, then those of classes, directories, keystores and login modules.
@@ -101,7 +105,8 @@ class JvmKafkaClasses:
     def authentication_probes(
         self, release: Release, nodes: Mapping[int, Mapping[str, str]]
     ) -> dict[int, tuple[Probe, ...]]:
-        with run_jvm(self.cache.libs(release)) as jvm, java_errors(release):
+        # It sets properties, and Kafka's handlers keep keys in static fields.
+        with run_jvm(self.cache.libs(release), alone=True) as jvm, java_errors(release):
             return probe_authentication(jvm, nodes)
 
     def setting_documentation(self, release: Release, names: Collection[str]) -> dict[str, str]:

@@ -235,16 +235,21 @@ def _login_problems(loaded: _Loaded, listener: Listener) -> Iterator[str]:
 
 @contextmanager
 def _properties(jvm: Jvm, properties: Mapping[str, str]) -> Iterator[None]:
-    """Set properties of this JVM during the block, and let it read its JAAS file again."""
-    system = jvm.packages.java.lang.System
-    jvm.packages.javax.security.auth.login.Configuration.setConfiguration(None)
+    """Set properties of this JVM during the block. Java reads its JAAS file again in the block, and after it."""
+    system, login = jvm.packages.java.lang.System, jvm.packages.javax.security.auth.login
+    before = {name: system.getProperty(name) for name in properties}
+    login.Configuration.setConfiguration(None)
     for name, value in properties.items():
         system.setProperty(name, value)
     try:
         yield
     finally:
-        for name in properties:
-            system.clearProperty(name)
+        for name, value in before.items():
+            if value is None:
+                system.clearProperty(name)
+            else:
+                system.setProperty(name, value)
+        login.Configuration.setConfiguration(None)
 
 
 def _login_file_problem(loaded: _Loaded, here: Path) -> str:

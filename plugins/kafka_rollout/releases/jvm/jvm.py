@@ -2,6 +2,9 @@
 
 One process per release, because the classes of two releases cannot share a class path. It listens only on loopback,
 requires a token that never appears in its arguments, and exits when its standard input, our pipe, is closed.
+
+A start costs half a second of processor time and more, so within `keep_jvms` a process serves one block after the
+other, as long as none of them left it changed.
 """
 
 from __future__ import annotations
@@ -11,21 +14,24 @@ import subprocess
 import zipfile
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from py4j.java_gateway import GatewayParameters, JavaGateway, OutputConsumer, find_jar_path
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError
 
-from kafka_rollout.base.errors import FatalError
+from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, UserError
 from kafka_rollout.base.system.sessions import child_environment
 from kafka_rollout.releases.jvm.java import java_binary
 
-OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+OPTIONS = ("-Xmx1g", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 _STOP_S = 10.0
 _ITERATOR = ("hasNext", "next")
+# The first use of these classes sets the same value: java.util.TimeZone, and X509Util of ZooKeeper (KafkaConfig 3.x).
+_SET_ONCE = ("user.timezone", "jdk.tls.rejectClientInitiatedRenegotiation")
 
 
 class MissingClassError(FatalError):
@@ -130,12 +136,118 @@ def root_cause(error: Py4JJavaError) -> Any:
     return cause
 
 
-@contextmanager
-def run_jvm(libs: Path, *, options: tuple[str, ...] = OPTIONS, plugins: Path | None = None) -> Iterator[Jvm]:
-    """Start a gateway on the jars of a folder; its process is gone when the block ends.
+@dataclass(frozen=True, slots=True)
+class _Process:
+    jvm: Jvm
+    began_as: tuple[object, ...] | None
+    """What `_changeable` returned before the first block; None for a process that serves one block alone."""
+    closing: ExitStack
 
-    `plugins`: a folder with more jars, behind those of the release.
+
+@dataclass(slots=True)
+class _Kept:
+    """Processes between two blocks, by folder and options."""
+
+    waiting: dict[tuple[Path, tuple[str, ...]], _Process] = field(default_factory=dict)
+
+    def takes_back(self, process: _Process, key: tuple[Path, tuple[str, ...]]) -> bool:
+        """Return whether a process is kept: it is as it began, and none of a block within this one waits already."""
+        if key in self.waiting or process.began_as is None or _changeable(process.jvm) != process.began_as:
+            return False
+        self.waiting[key] = process
+        return True
+
+    def close(self) -> None:
+        with ExitStack() as closing:
+            for process in self.waiting.values():
+                closing.push(process.closing)
+        self.waiting.clear()
+
+
+_KEPT: ContextVar[_Kept | None] = ContextVar("kept Java processes", default=None)
+
+
+@contextmanager
+def keep_jvms() -> Iterator[None]:
+    """Keep the processes of `run_jvm` for further blocks of this thread on the same jars; all are gone at the end."""
+    if _KEPT.get() is not None:  # the block around this one ends them
+        yield
+        return
+    kept = _Kept()
+    token = _KEPT.set(kept)
+    try:
+        yield
+    finally:
+        _KEPT.reset(token)
+        kept.close()
+
+
+@contextmanager
+def run_jvm(
+    libs: Path, *, options: tuple[str, ...] = OPTIONS, plugins: Path | None = None, alone: bool = False
+) -> Iterator[Jvm]:
+    """Start a gateway on the jars of a folder; its process is gone when the block ends, or at the end of `keep_jvms`.
+
+    A process is kept only if the block ended without an error (a refusal is an answer), and left the properties and the
+    security providers as they were.
+    `alone`: the block changes more than these, so no other block gets its process. `plugins`: a folder with more jars,
+    behind those of the release; their code can change anything, so such a process is not kept either.
+
+    Raises FatalError if the process does not start, and if it has ended when the block ends: what the block concluded
+    from its last responses is then no answer.
     """
+    if plugins is not None and not any(plugins.glob("*.[jJ][aA][rR]")):
+        plugins = None
+    kept = None if alone or plugins is not None else _KEPT.get()
+    process = _take(kept, libs, options) or _start(libs, options, plugins, is_kept=kept is not None)
+    with ExitStack() as closing:
+        closing.push(process.closing)
+        refused: RolloutError | None = None
+        try:
+            yield process.jvm
+        except (RefusedError, UserError) as error:  # the classes answered
+            refused = error
+        if refused is None and not _responds(process.jvm):
+            raise FatalError(
+                f"The Java process for {libs} exited before it had responded to everything.",
+                remedy="Check the free memory of the machine, then repeat the command.",
+            )
+        if kept is not None and kept.takes_back(process, (libs, options)):
+            closing.pop_all()
+        if refused is not None:
+            raise refused
+
+
+def _take(kept: _Kept | None, libs: Path, options: tuple[str, ...]) -> _Process | None:
+    """Return the process that waits for such a block. One that has ended is none."""
+    process = None if kept is None else kept.waiting.pop((libs, options), None)
+    if process is None or _responds(process.jvm):
+        return process
+    process.closing.close()
+    return None
+
+
+def _responds(jvm: Jvm) -> bool:
+    try:
+        return bool(jvm.packages.java.lang.System.nanoTime())
+    except Py4JError:
+        return False
+
+
+def _changeable(jvm: Jvm) -> tuple[object, ...] | None:
+    """Return what a block can change for the next one: properties and security providers. None without a response."""
+    java = jvm.packages.java
+    try:
+        properties = java.util.HashMap(java.lang.System.getProperties())
+        for name in _SET_ONCE:
+            properties.remove(name)
+        providers = tuple(str(one.getName()) for one in java.security.Security.getProviders())
+        return properties.hashCode(), *providers
+    except Py4JError:
+        return None
+
+
+def _start(libs: Path, options: tuple[str, ...], plugins: Path | None, *, is_kept: bool) -> _Process:
     complaints: deque[str] = deque(maxlen=20)
     try:
         port, token, process = _launch(class_path(libs, plugins), options, complaints)
@@ -144,19 +256,22 @@ def run_jvm(libs: Path, *, options: tuple[str, ...] = OPTIONS, plugins: Path | N
             f"The Java process for {libs} did not start: {' '.join(complaints).strip() or error}.",
             remedy=f"Check that `{java_binary()} -version` works.",
         ) from error
-    gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=token))
+    jvm = Jvm(JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=token)), libs)
+    with ExitStack() as closing:
+        closing.callback(_end, jvm.gateway, process)
+        return _Process(jvm, _changeable(jvm) if is_kept else None, closing.pop_all())
+
+
+def _end(gateway: JavaGateway, process: subprocess.Popen[bytes]) -> None:
+    with suppress(Exception):  # it may have exited by itself; the process is waited for below
+        gateway.shutdown()
+    if process.stdin is not None:
+        process.stdin.close()
     try:
-        yield Jvm(gateway, libs)
-    finally:
-        with suppress(Exception):  # it may have exited by itself; the process is waited for below
-            gateway.shutdown()
-        if process.stdin is not None:
-            process.stdin.close()
-        try:
-            process.wait(timeout=_STOP_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait(timeout=_STOP_S)
+        process.wait(timeout=_STOP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait(timeout=_STOP_S)
 
 
 def class_path(libs: Path, plugins: Path | None) -> str:
