@@ -21,7 +21,8 @@ from kafka_rollout.run.events import events_of, has
 from kafka_rollout.run.step_events import ContentsTaken, Started
 
 CONDITION = "log starts"
-_AGE_S = 300.0  # as often as a broker removes segments (log.retention.check.interval.ms)
+# A broker removes segments 30 s after its start (log.initial.task.delay.ms), and the default soak is 60 s.
+_AGE_S, _AGE_TIMES = 30.0, 20
 _SHOWN = 20
 _LOST = "the log starts are not compared, because the stored state of before the run cannot be read"
 
@@ -30,6 +31,7 @@ _LOST = "the log starts are not compared, because the stored state of before the
 class _Reading:
     starts: int  # of nodes, before it
     at: float
+    seconds: float  # it took
     brokers: tuple[int, ...]
     compared: int  # partitions
     found: tuple[Difference, ...]
@@ -46,7 +48,8 @@ class _Readings:
         key = (run.cluster.name, run.ports.run_id, f"{gate.ref.release_step} {gate.ref}")
         started = events_of(run.history.events(), Started)
         known = self._newest.get(key)
-        if known is None or known.starts != len(started) or run.ports.clock.now() - known.at >= _AGE_S:
+        age_s = 0.0 if known is None else run.ports.clock.now() - known.at
+        if known is None or known.starts != len(started) or age_s >= max(_AGE_S, _AGE_TIMES * known.seconds):
             ids = {event.node_id for event in started}
             known = _read(run, len(started), tuple(one.node_id for one in run.cluster.brokers if one.node_id in ids))
             if known is not None:
@@ -84,13 +87,14 @@ def check_log_starts(run: ReadRun, gate: Gate, accepted: Mapping[str, str]) -> t
 
 
 def _read(run: ReadRun, starts: int, brokers: tuple[int, ...]) -> _Reading | None:
+    at = run.ports.clock.now()
     before = load_state_before(run.ports)
     if before is None:
         return None
-    at = run.ports.clock.now()
     above = comparable_starts(before, at)
     found = unexplained_starts(before, run.ports.admin.log_starts(brokers, above)) if above else ()
-    return _Reading(starts=starts, at=at, brokers=brokers, compared=len(above), found=found)
+    seconds = run.ports.clock.now() - at
+    return _Reading(starts=starts, at=at, seconds=seconds, brokers=brokers, compared=len(above), found=found)
 
 
 def _doubts(topics: Sequence[str]) -> list[str]:

@@ -117,7 +117,7 @@ def test_a_group_that_loses_its_type_is_waited_for_after_the_approval_and_before
     world.groups = [billing]
     sent_at_look: list[int] = []
 
-    def converted_meanwhile(_: FakeLogs, *, planned: bool | None, by_spark: bool) -> GroupRecords:
+    def converted_meanwhile(_: FakeLogs, *, planned: bool | None, by_spark: bool, incremental: bool) -> GroupRecords:
         sent_at_look.append(len(sent(world)))
         world.groups = [replace(billing, type="classic")]
         return GroupRecords(read_at=0.0, offsets=0)

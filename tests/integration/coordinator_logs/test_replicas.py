@@ -87,9 +87,15 @@ def test_a_record_that_only_a_follower_has_stops_every_release(make_cluster: Mak
     assert set(scan.standing.values()) == {LoadVerdict.FAILS}
     assert {verdict.place for verdict in scan.verdicts if verdict.topic == CONSUMER_OFFSETS} == {where}
     older = Release(3, 9, 1)
-    (gate,) = conversion_conditions((), reader.group_records(planned=False), (), catalogue=catalogue, releases=[older])
-    assert not gate.is_met
-    assert where in gate.evidence
+    whole = reader.group_records(planned=False)
+    plant(servers, CONSUMER_OFFSETS, 0, [BEHIND], "none")
+    added = reader.group_records(planned=False, incremental=True)
+    assert (whole.is_whole, added.is_whole, added.offsets) == (True, False, whole.offsets + 1)
+    for records in (whole, added):
+        (gate,) = conversion_conditions((), records, (), catalogue=catalogue, releases=[older])
+        assert not gate.is_met
+        assert where in gate.evidence
+    assert reader.unread_replicas() == ()
 
     cluster.runtime.stop(cluster.spec.node(follower.broker), deadline_s=0.0, force=True)
     wait_until(lambda: bool(reader.scan_small(planned=None).damage), 60)
@@ -98,5 +104,8 @@ def test_a_record_that_only_a_follower_has_stops_every_release(make_cluster: Mak
     ]
     assert blocker.code == "LOGS-UNREADABLE"
     assert where in blocker.sentence
+    assert [place.replica for place in reader.unread_replicas()] == [f"broker {follower.broker}"]
+    alone = reader.group_records(planned=False, incremental=True)
+    assert (alone.is_whole, [place.place for place in alone.damage]) == (True, [where])
     tail = reader.scan_new_records(scan, planned=None)
     assert not tail.damage, "the leader has each new record"

@@ -259,7 +259,7 @@ def test_groups_that_lose_their_type_are_waited_for_before_anything_falls(
     world.groups = [billing]
     sent_at_look: list[int] = []
 
-    def stopped_meanwhile(_: FakeLogs, *, planned: bool | None, by_spark: bool) -> GroupRecords:
+    def stopped_meanwhile(_: FakeLogs, *, planned: bool | None, by_spark: bool, incremental: bool) -> GroupRecords:
         sent_at_look.append(len([targets for targets, only in world.updates if not only]))
         world.groups = []
         return GroupRecords(read_at=0.0, offsets=0)
