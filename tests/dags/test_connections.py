@@ -8,11 +8,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import paramiko
 import pytest
 
-from kafka_rollout.base.errors import UserError
+from kafka_rollout.base.errors import RefusedError, UserError
 from kafka_rollout.clusters.inventory import dump_cluster
+from kafka_rollout.nodes.runtimes.hosts.shells import SshShell
 from tests.dags.conftest import spec_with_homes
+from tests.fakes.ssh_host import SshHost, listening
 
 pytestmark = [pytest.mark.airflow, pytest.mark.usefixtures("database")]
 
@@ -69,6 +72,40 @@ def test_a_connection_that_switches_off_the_check_of_host_keys_is_refused(
     connect = KafkaClusterHook("fake").ssh()
     with pytest.raises(UserError, match="The Airflow Connection of_hosts switches off the check of host keys"):
         connect("kafka-1.example.com")
+
+
+@pytest.mark.parametrize("given", ["known_hosts", "host_key"])
+def test_the_marks_in_known_hosts_count_for_a_connection_of_airflow(
+    inventory: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, given: str
+) -> None:
+    from kafka_rollout.airflow.common.cluster_hook import KafkaClusterHook
+
+    key = paramiko.ECDSAKey.generate()
+    known = tmp_path / ".ssh/known_hosts"
+    known.parent.mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path))
+    host = SshHost(tmp_path / "host")
+    with listening(key, host) as port:
+        extra = {"look_for_keys": "false"}
+        if given == "host_key":
+            extra["host_key"] = f"{key.get_name()} {key.get_base64()}"
+        fields = {"conn_type": "ssh", "login": "rollout", "password": "x", "port": port, "extra": extra}
+        monkeypatch.setenv("AIRFLOW_CONN_OF_HOSTS", json.dumps(fields))
+        (inventory / "fake.yaml").write_text(dump_cluster(replace(spec_with_homes(), ssh_connection_id="of_hosts")))
+        connect = KafkaClusterHook("fake").ssh()
+        assert connect is not None
+        text = f"{key.get_name()} {key.get_base64()}\n"
+        trusted = f"[127.0.0.1]:{port} {text}" if given == "known_hosts" else ""
+        marked = f"@cert-authority * {text}@revoked * {text.replace('AAAA', 'BBBB')}"
+        known.write_text(trusted + marked)
+        connect("127.0.0.1").close()
+        known.write_text(f"{trusted}@revoked * {text}")
+        with pytest.raises(RefusedError, match=r"The key of host 127\.0\.0\.1 is revoked in known_hosts"):
+            SshShell(connect).run("127.0.0.1", ["true"])
+        known.write_text("")
+        if given == "known_hosts":
+            with pytest.raises(RefusedError, match=r"The host key of 127\.0\.0\.1 is not in known_hosts"):
+                SshShell(connect).run("127.0.0.1", ["true"])
 
 
 def test_without_an_ssh_connection_the_configuration_of_the_worker_is_used(inventory: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from functools import cache
 from typing import Any, TypeVar
@@ -18,6 +19,15 @@ _adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
 def to_json(value: Any) -> Any:
     """Return a dataclass value as JSON data."""
     return _adapter(type(value)).dump_python(value, mode="json")
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Return the value of a text that others have written. Raises ValueError if it is not JSON, also for one that is
+    nested more deeply than this process can read."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def from_json(kind: type[T], data: Any) -> T:

@@ -24,9 +24,10 @@ from kafka.protocol.broker_version_data import BrokerVersionData
 from kafka.protocol.metadata import ApiVersionsRequest
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
-from kafka_rollout.base.errors import CredentialsError, RefusedError, TransientError
+from kafka_rollout.base.errors import CredentialsError, RefusedError, TransientError, UserError
 from kafka_rollout.base.lease import Fence, unfenced
 from kafka_rollout.base.outside_text import escape_invisible, parse_number
+from kafka_rollout.base.system.files import check_readable
 from kafka_rollout.client.security.carried_security import is_in_memory
 from kafka_rollout.client.security.client_security import ClientSecurity, SaslMechanism
 
@@ -427,7 +428,10 @@ def _untrusted_remedy(verify_code: int) -> str:
 
 
 def _tls_context(security: ClientSecurity) -> ssl.SSLContext:
+    files = [one for one in (security.ca_location, security.certificate_location, security.key_location) if one]
     try:
+        for file in files:  # OpenSSL waits for the writer of a FIFO
+            check_readable(Path(file))
         context = ssl.create_default_context(cafile=security.ca_location)
         context.check_hostname = security.check_hostname
         context.verify_flags &= ~ssl.VERIFY_X509_PARTIAL_CHAIN  # as librdkafka, also from Python 3.13 on
@@ -436,6 +440,8 @@ def _tls_context(security: ClientSecurity) -> ssl.SSLContext:
             context.load_cert_chain(security.certificate_location, security.key_location, password)
     except OSError as error:  # ssl.SSLError is one
         raise _unusable(security, error) from None
+    except UserError as error:
+        raise CredentialsError(error.sentence, remedy=f"Correct the path ({_SETTINGS}).") from None
     return context
 
 
@@ -460,8 +466,7 @@ def _unusable(security: ClientSecurity, error: OSError) -> CredentialsError:
     files = [f for f in (security.ca_location, security.certificate_location, security.key_location) if f]
     for file in files:
         try:
-            with Path(file).open("rb"):
-                pass
+            check_readable(Path(file))
         except OSError as unread:
             return CredentialsError(
                 f"The file {file} of the TLS settings cannot be read: {unread.strerror}.",

@@ -5,7 +5,6 @@ The rules are those of Kafka's own generator (org.apache.kafka.message: MessageS
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from kafka_rollout.base.errors import FatalError
+from kafka_rollout.base.json_forms import parse_json
 from kafka_rollout.releases.facts import FieldRule, VersionRange
 
 Default = bool | int | float | str | bytes | None
@@ -120,7 +120,7 @@ class MessageSchema:
     def parse(cls, json_text: str) -> MessageSchema:
         """Read a definition without comments. Raises SchemaError with the reason if it is invalid."""
         try:
-            data = json.loads(json_text)
+            data = parse_json(json_text)
             flexible = _versions(data.get("flexibleVersions"))
             structs: dict[str, tuple[_Field, ...]] = {}
             for struct in data.get("commonStructs", ()):

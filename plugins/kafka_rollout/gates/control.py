@@ -6,7 +6,6 @@ elsewhere. Here it is evaluated, by the rule that an unknown value never meets a
 
 from __future__ import annotations
 
-import json
 import math
 import operator
 import re
@@ -17,6 +16,7 @@ from typing import Any
 from kafka_rollout.base.durations import duration, iso
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.findings import BLOCKER, INFO, WARNING, Check, CheckOf, Finding, FindingCode
+from kafka_rollout.base.json_forms import parse_json
 from kafka_rollout.base.maintenance import Maintenance
 from kafka_rollout.base.outside_text import NAME_LIMIT, escape_invisible
 from kafka_rollout.base.wording import nodes
@@ -126,10 +126,10 @@ def read_query_answer(body: str) -> Reading:
     A response with warnings, or with VictoriaMetrics' `isPartial`, is unknown: it has a part of the series.
     """
     try:
-        answer = json.loads(body)
+        answer = parse_json(body)
         status, data = answer["status"], answer.get("data") or {}
         kind, result = data.get("resultType"), data.get("result")
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         return Reading(
             problem="The server's response is not one of Prometheus's API.",
             remedy="Correct the URL: it is the address to which /api/v1/query is added.",

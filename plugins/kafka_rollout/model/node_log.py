@@ -16,12 +16,12 @@ Rules, because a client can write whole lines in the layout of the log (`base/lo
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC, SHARE_TOPIC, TRANSACTIONS_TOPIC
+from kafka_rollout.base.json_forms import parse_json
 from kafka_rollout.base.log_lines import LogEvent, LogLayout, is_throwable, parse_events
 from kafka_rollout.model.state import UNKNOWN_CLIENT, LoggedRequest
 
@@ -392,7 +392,7 @@ def _requests(lines: Iterable[str]) -> Iterator[LoggedRequest]:
         if event.logger != _REQUEST_LOGGER or not event.text.startswith(_REQUEST):
             continue
         try:
-            logged = json.loads(event.text.removeprefix(_REQUEST))
+            logged = parse_json(event.text.removeprefix(_REQUEST))
             header, client = logged["requestHeader"], logged.get("clientInformation", {})
             connection = _CONNECTION.fullmatch(logged["connection"])
             yield LoggedRequest(

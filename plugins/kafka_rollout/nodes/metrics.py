@@ -7,7 +7,6 @@ operator's own rules has some of the same values under other names (metric_names
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections import Counter
@@ -21,6 +20,7 @@ import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
 from kafka_rollout.base.errors import RolloutError, TransientError
+from kafka_rollout.base.json_forms import parse_json
 from kafka_rollout.base.system.http import http_client, text_of
 from kafka_rollout.base.wording import few
 from kafka_rollout.model.counters import COUNTERS
@@ -312,7 +312,7 @@ def _query_jolokia(client: httpx.Client, url: str) -> _Seen:
     requests = [{"type": "read", "mbean": mbean, "attribute": attribute} for mbean, attribute in _READS.values()]
     answer = _text_of(client, client.build_request("POST", url.rstrip("/") + "/", json=requests))
     seen = _Seen()
-    read = json.loads(answer)
+    read = parse_json(answer)
     if isinstance(read, dict):  # one error instead of the answers, such as of a policy
         raise ValueError(f"it answers with status {read.get('status')}: {str(read.get('error'))[:_SHOWN_ERROR]}")
     if len(read) != len(_READS) or not all(isinstance(one, dict) and "status" in one for one in read):

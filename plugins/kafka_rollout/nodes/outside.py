@@ -89,7 +89,7 @@ class OutsideReader:
 def query_prometheus(access: HttpAccess, verify: ssl.SSLContext | bool, outside: OutsideCondition) -> Reading:
     """Send an instant query once. Raises httpx.HTTPError without a response, ValueError for one that is too long."""
     with http_client(
-        access.url, timeout_s=outside.timeout_s, verify=verify, headers=access.headers, auth=access.basic
+        access.url, timeout_s=outside.timeout_s, verify=verify, headers=access.sent_headers, auth=access.basic
     ) as client:
         request = client.build_request(
             "GET",

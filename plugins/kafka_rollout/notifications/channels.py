@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, TypeVar
@@ -10,6 +9,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from kafka_rollout.base.errors import UserError
+from kafka_rollout.base.json_forms import parse_json
 from kafka_rollout.notifications.due import SCAN_KINDS, Notification, NotificationKind, NotificationTimes
 
 VARIABLE = "kafka_rollout_notifications"
@@ -110,7 +110,7 @@ def _add(channels: dict[str, NotificationChannel], channel: NotificationChannel)
 
 def _object(variable: str, setting: object) -> Mapping[str, Any] | None:
     try:
-        data = json.loads(setting) if isinstance(setting, str) and setting else setting
+        data = parse_json(setting) if isinstance(setting, str) and setting else setting
     except ValueError:
         raise unusable(variable, "it is not JSON") from None
     if data and not isinstance(data, Mapping):

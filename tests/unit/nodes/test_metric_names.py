@@ -134,7 +134,7 @@ def test_metrics_without_the_labels_that_give_them_a_meaning_are_left_out(serve:
 @pytest.mark.parametrize(
     ("text", "agent", "says"),
     [
-        ("[" * 200_000, "jolokia", "recursion"),
+        ("[" * 200_000, "jolokia", "nested too deeply"),
         (gzip.compress(b"#" * 1000), "prometheus", "content encoding gzip"),
         ("# a comment\n" * 10_000, "prometheus", "more than 0 MiB"),
     ],

@@ -85,6 +85,8 @@ class KafkaClusterHook(BaseHook):
         def connect(host: str) -> SSHClient:
             from airflow.providers.ssh.hooks.ssh import SSHHook
 
+            from kafka_rollout.nodes.runtimes.hosts.shells import connect_with
+
             hook = SSHHook(ssh_conn_id=name, remote_host=host)
             if hook.no_host_key_check or hook.allow_host_key_change:
                 raise UserError(
@@ -92,7 +94,7 @@ class KafkaClusterHook(BaseHook):
                     remedy="Remove no_host_key_check and allow_host_key_change from its extra field, and add the host "
                     "keys to known_hosts of the workers.",
                 )
-            return hook.get_conn()
+            return connect_with(hook)
 
         return connect
 

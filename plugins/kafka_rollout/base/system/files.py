@@ -161,10 +161,14 @@ def reading(path: Path) -> Iterator[None]:
 def open_regular(path: Path, *, follow_links: bool = True) -> int:
     """A descriptor of a file, for reading.
 
-    Raises UserError for a FIFO, socket, device or folder, because opening a FIFO would wait for a writer, and without
-    `follow_links` for a link. Raises OSError as os.open does.
+    Raises UserError for a FIFO, socket, device or folder, because opening a FIFO would wait for a writer, without
+    `follow_links` for a link, and for a path that no file can have. Raises OSError as os.open does.
     """
-    check_regular(path, path.stat(follow_symlinks=follow_links))
+    try:
+        status = path.stat(follow_symlinks=follow_links)
+    except ValueError as error:  # a NUL, or a character that has no bytes in file names
+        raise UserError(f"{str(path)!r} is not a path: {error}.", remedy="Correct the path.") from None
+    check_regular(path, status)
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow_links else os.O_NOFOLLOW)
     descriptor = os.open(path, flags)
     try:
@@ -225,6 +229,11 @@ def read_regular(path: Path) -> bytes:
         return file.read()
 
 
+def check_readable(path: Path) -> None:
+    """Raise what `open_regular` raises unless the file can be read."""
+    os.close(open_regular(path))
+
+
 def read_if_exists(path: Path) -> bytes | None:
     """The content of a file, None without one; other errors as `open_regular`."""
     try:
@@ -234,9 +243,10 @@ def read_if_exists(path: Path) -> bytes | None:
 
 
 def tail_of(path: Path, lines: int) -> tuple[str, ...]:
-    """The last lines of a text file, empty without one; of very long lines fewer than `lines`."""
+    """The last lines of a text file, empty without one; of very long lines fewer than `lines`. Other errors as
+    `open_regular`."""
     try:
-        with path.open("rb") as file:
+        with os.fdopen(open_regular(path), "rb") as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - 400 * max(lines, 1)))
             text = file.read().decode("utf-8", errors="replace")

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kafka_rollout.base.errors import RefusedError
+from kafka_rollout.base.json_forms import parse_json
 from kafka_rollout.base.system.files import open_regular
 
 MARKER = ".made-by-kafka-rollout"
@@ -77,8 +78,8 @@ def read_own_folder(path: Path) -> OwnFolder:
     if not stat.S_ISDIR(status.st_mode) or {status.st_uid, marker.st_uid} != {os.geteuid()}:
         raise _kept(path, "is a link or belongs to another user")
     try:
-        with os.fdopen(open_regular(path / MARKER, follow_links=False), "r") as file:
-            data = json.load(file)
+        with os.fdopen(open_regular(path / MARKER, follow_links=False), "rb") as file:
+            data = parse_json(file.read())
         found = OwnFolder(path, str(data["token"]), str(data["boot_id"]), str(data["machine_id"]))
         inode = data["inode"]
     except (OSError, ValueError, KeyError, TypeError):

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TextIO
 
 from kafka_rollout.base.errors import UserError
+from kafka_rollout.base.system.files import read_regular
 from kafka_rollout.client.security.client_security import PEM_FILES, ClientSecurity
 
 
@@ -57,7 +58,7 @@ class CarriedSecurity:
 
 def _read(path: str) -> bytes:
     try:
-        return Path(path).read_bytes()
+        return read_regular(Path(path))
     except OSError as error:
         raise UserError(
             f"The TLS file {path} cannot be read: {error.strerror}.", remedy="Use a readable PEM file."

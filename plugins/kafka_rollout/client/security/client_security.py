@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 from cryptography import x509
 from pydantic import (
@@ -29,8 +30,9 @@ from pydantic import (
 )
 
 from kafka_rollout.base.errors import UserError
+from kafka_rollout.base.json_forms import parse_json
 from kafka_rollout.base.outside_text import escape_invisible
-from kafka_rollout.base.system.files import open_regular
+from kafka_rollout.base.system.files import open_regular, read_regular
 
 
 class SecurityProtocol(StrEnum):
@@ -54,14 +56,27 @@ class SaslMechanism(StrEnum):
     OAUTHBEARER = "OAUTHBEARER"
 
 
+# Options of Airflow's HttpHook in the extra of a Connection; it sends the others as headers.
+_HTTP_OPTIONS = frozenset(
+    (
+        *("allow_redirects", "auth_kwargs", "auth_type", "cert", "check_response", "headers", "max_redirects"),
+        *("proxies", "proxy", "stream", "timeout", "trust_env", "verify"),
+    )
+)
+_OWN_HEADERS = frozenset(["accept-encoding", "connection", "content-length", "host", "transfer-encoding"])
+_HeaderName = Annotated[str, StringConstraints(pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")]  # RFC 9110, token
+
+
 class HttpAccess(BaseModel):
     """How a Prometheus server is reached. `password` without a `username` is a bearer token."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
-    url: Annotated[str, StringConstraints(pattern=r"^https?://[^\s@]+$")]
+    url: Annotated[str, StringConstraints(pattern=r"^https?://[^\s@?#]+$")]
     username: str | None = None
     password: SecretStr | None = None
+    headers: Mapping[_HeaderName, SecretStr] = {}
+    """Further headers of each request, such as X-Scope-OrgID for the tenant. Each can be a credential."""
     ca_location: str | None = None
     """PEM file with which its certificate is verified; default: those of the machine."""
     verify: bool = True
@@ -71,33 +86,50 @@ class HttpAccess(BaseModel):
     def from_airflow_connection(cls, connection: Any) -> HttpAccess | None:
         """Read a Connection of type HTTP as Airflow's HTTP provider does; None for one that is not usable.
 
-        A password needs a scheme in the host or the schema: the provider's default http would send it in plain text.
-        `verify` in its extra: false, or the path of a CA file. Other extras are not used.
+        The port belongs to the host, also if a path follows it. A password or a header needs a scheme in the host or
+        the schema: the provider's default http would send it in plain text. In the extra, `verify` is false or the path
+        of a CA file, and what is no option of the provider is a header.
         """
-        host, verify = connection.host or "", connection.extra_dejson.get("verify", True)
+        host, extra = connection.host or "", connection.extra_dejson
+        verify, headers = extra.get("verify", True), extra.get("headers") or {}
         if "://" not in host:
-            if connection.password and not connection.schema:
+            if (connection.password or headers or extra.keys() - _HTTP_OPTIONS) and not connection.schema:
                 return None
             host = f"{connection.schema or 'http'}://{host}"
-        port = f":{connection.port}" if connection.port else ""
-        values: Mapping[str, Any] = {
-            "url": f"{host}{port}",
-            "username": connection.login or None,
-            "password": connection.password or None,
-            "ca_location": verify if isinstance(verify, str) else None,
-            "verify": True if isinstance(verify, str) else verify,
-        }
         try:
-            return cls.model_validate(values)
-        except ValidationError:
+            parts = urlsplit(host)
+            port = parts.port or connection.port
+            if port and parts.port is None:
+                parts = parts._replace(netloc=f"{parts.netloc}:{port}")
+            return cls.model_validate(
+                {
+                    "url": parts.geturl(),
+                    "username": connection.login or None,
+                    "password": connection.password or None,
+                    "headers": {**{name: extra[name] for name in extra.keys() - _HTTP_OPTIONS}, **headers},
+                    "ca_location": verify if isinstance(verify, str) else None,
+                    "verify": True if isinstance(verify, str) else verify,
+                }
+            )
+        except (ValueError, TypeError):  # pydantic's ValidationError is a ValueError
             return None
 
+    @field_validator("headers")
+    @classmethod
+    def _refuse_other_lines(cls, headers: Mapping[str, SecretStr]) -> Mapping[str, SecretStr]:
+        for name, value in headers.items():
+            text = value.get_secret_value()
+            if name.lower() in _OWN_HEADERS or not (text.isascii() and text.isprintable()):
+                raise ValueError(f"the header {name} cannot be set")
+        return headers
+
     @property
-    def headers(self) -> dict[str, str]:
-        """The header of a bearer token; empty without one."""
-        if self.password is None or self.username is not None:
-            return {}
-        return {"Authorization": f"Bearer {self.password.get_secret_value()}"}
+    def sent_headers(self) -> dict[str, str]:
+        """The headers of each request, with that of a bearer token."""
+        headers = {name: value.get_secret_value() for name, value in self.headers.items()}
+        if self.password is not None and self.username is None:
+            headers |= {"Authorization": f"Bearer {self.password.get_secret_value()}"}
+        return headers
 
     @property
     def basic(self) -> tuple[str, str] | None:
@@ -189,8 +221,8 @@ class ClientSecurity(BaseModel):
         if not (self.uses_tls and self.certificate_location):
             return "User:ANONYMOUS"
         try:
-            certificate = x509.load_pem_x509_certificate(Path(self.certificate_location).read_bytes())
-        except (OSError, ValueError):
+            certificate = x509.load_pem_x509_certificate(read_regular(Path(self.certificate_location)))
+        except (OSError, ValueError, UserError):
             return None
         return f"User:{certificate.subject.rfc4514_string()}"
 
@@ -247,7 +279,7 @@ class ClientSecurity(BaseModel):
     ) -> ClientSecurity:
         """Read `to_json`. Raises UserError that names `what`, for text that is not JSON with `remedy`."""
         try:
-            values = json.loads(text)
+            values = parse_json(text)
         except ValueError:
             raise UserError(f"{what} is not JSON.", remedy=remedy) from None
         return _validate(values, what)

@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.serialization import pkcs12
 
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.outside_text import escape_invisible
+from kafka_rollout.base.system.files import check_readable
 from kafka_rollout.base.wording import few
 from kafka_rollout.client.security.carried_security import file_in_memory
 from kafka_rollout.client.security.client_security import (
@@ -109,12 +110,10 @@ def read_security_file(path: Path) -> ClientSecurity:
     for key, settings in files:
         if file := getattr(settings, key):  # before any node is queried
             try:
-                with Path(file).open("rb"):
-                    pass
-            except OSError as error:
-                raise UserError(
-                    f"{file}, {key} in {path}, cannot be read: {error.strerror}.", remedy="Correct its path."
-                ) from None
+                check_readable(Path(file))
+            except (OSError, UserError) as error:
+                why = f"cannot be read: {error.strerror}." if isinstance(error, OSError) else error.sentence
+                raise UserError(f"{file!r}, {key} in {path}: {why}", remedy="Correct its path.") from None
     return security
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 import math
 import re
 import ssl
@@ -11,12 +10,15 @@ import threading
 import time
 from dataclasses import dataclass, field
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
 from kafka_rollout.base.errors import CredentialsError, RolloutError, TransientError
+from kafka_rollout.base.json_forms import parse_json
+from kafka_rollout.base.system.files import check_readable
 from kafka_rollout.base.system.http import can_pass, http_client, text_of
 from kafka_rollout.client.security.client_security import split_extensions
 
@@ -89,6 +91,8 @@ class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]  # kafka-pytho
 
     def _request(self) -> str:
         """Return the body of the response. Raises OSError, ValueError or httpx's errors without a usable one."""
+        if self._ca_location is not None:
+            check_readable(Path(self._ca_location))
         verify = ssl.create_default_context(cafile=self._ca_location) if self._url.startswith("https") else True
         with http_client(self._url, timeout_s=_TIMEOUT_S, verify=verify, proxied=True) as client:
             headers = {"Authorization": self._authorization, "Accept": "application/json"}
@@ -123,8 +127,8 @@ def read_token(body: str) -> tuple[str, float]:
     The error does not contain the token. A lifetime is a number, or a number as text, as some servers send it.
     """
     try:
-        answer: Any = json.loads(body)
-    except (ValueError, RecursionError):
+        answer: Any = parse_json(body)
+    except ValueError:
         raise ValueError("the response is not JSON") from None
     token = answer.get("access_token") if isinstance(answer, dict) else None
     if not token:

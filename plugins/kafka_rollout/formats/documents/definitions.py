@@ -6,13 +6,14 @@ which is parsed once.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kafka_rollout.base.errors import UserError
+from kafka_rollout.base.json_forms import parse_json
+from kafka_rollout.base.system.files import read_regular
 from kafka_rollout.formats.coordinator_records import RecordLayouts
 from kafka_rollout.formats.layouts import MessageSchema, SchemaError
 from kafka_rollout.releases.documents.catalogue import load_catalogue, release_files
@@ -60,7 +61,7 @@ class Definitions:
         paths = [folder / DEFINITIONS / f"{name}.json" for folder in self._folders]
         path = next((one for one in paths if one.exists()), paths[0])
         try:
-            return MessageSchema.parse(path.read_text())
+            return MessageSchema.parse(read_regular(path).decode())
         except OSError as error:
             raise UserError(
                 f"The message definition {path} cannot be read: {error.strerror}.", remedy=_REMEDY
@@ -78,7 +79,7 @@ def read_references(files: Mapping[Release, Path], release: Release) -> Any:
     if path is None:
         raise UserError(f"The catalogue has no message definitions of {release}.", remedy=_REMEDY)
     try:
-        return json.loads(path.read_text())
+        return parse_json(read_regular(path))
     except (OSError, ValueError) as error:
         raise UserError(f"The catalogue file {path} cannot be read: {error}.", remedy=_REMEDY) from None
 

@@ -44,7 +44,7 @@ def read_properties(file: Path | None) -> Mapping[str, str]:
     if file is None:
         return {}
     with reading(file):
-        return parse(file.read_bytes())
+        return parse(read_regular(file))
 
 
 def read_directory_id(directory: str | Path) -> bytes | None:

@@ -20,8 +20,17 @@ from pathlib import Path
 from typing import Any, BinaryIO, Protocol, Self, TypeVar, cast
 
 from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError, UserError
+from kafka_rollout.base.json_forms import parse_json
 from kafka_rollout.base.lease import Fence, unfenced
-from kafka_rollout.base.system.files import give_to_owner, open_regular, reading, sha256_of, sync_folder, take_rights
+from kafka_rollout.base.system.files import (
+    give_to_owner,
+    open_regular,
+    read_regular,
+    reading,
+    sha256_of,
+    sync_folder,
+    take_rights,
+)
 from kafka_rollout.base.system.own_folders import remove_files_of
 from kafka_rollout.metadata_log.disk.folder import META, MetadataFolder, open_folder, stopped_node
 from kafka_rollout.metadata_log.metadata_scan import space_for_backup
@@ -352,7 +361,7 @@ class Backup:
         for folder in _backups(log, prefix):
             if not (folder / MANIFEST).exists():
                 continue
-            data = json.loads((folder / MANIFEST).read_text())
+            data = parse_json(read_regular(folder / MANIFEST))
             one = cls(folder=folder, state=data.pop("state"), sha256=data.pop("sha256"), details=data)
             found.append(one)
         return found

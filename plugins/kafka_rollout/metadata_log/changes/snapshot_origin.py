@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Self
 
 from kafka_rollout.base.errors import RefusedError, UserError
+from kafka_rollout.base.json_forms import parse_json
 from kafka_rollout.base.system.files import read_if_exists, write_whole
 from kafka_rollout.metadata_log.disk.folder import MetadataFolder, checkpoint_of, node_log
 
@@ -39,7 +40,7 @@ class SnapshotOrigin:
         if content is None:
             return None
         try:
-            data = json.loads(content)
+            data = parse_json(content)
             cluster_id = data["cluster_id"]
             return cls(
                 cluster_id=None if cluster_id is None else str(cluster_id),

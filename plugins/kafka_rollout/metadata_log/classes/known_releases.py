@@ -5,12 +5,13 @@ derivation writes both.
 
 from __future__ import annotations
 
-import json
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from kafka_rollout.base.errors import UserError
+from kafka_rollout.base.json_forms import parse_json
+from kafka_rollout.base.system.files import read_regular
 from kafka_rollout.formats.documents.definitions import METADATA_RECORDS, Definitions, read_references
 from kafka_rollout.formats.layouts import MessageSchema
 from kafka_rollout.metadata_log.record_types import MetadataLogFacts, MetadataRecordFacts
@@ -54,4 +55,4 @@ def metadata_schemas(release: Release, *folders: Path) -> dict[int, MessageSchem
 
 
 def _document(path: Path) -> Any:
-    return json.loads(path.read_text())
+    return parse_json(read_regular(path))

@@ -20,6 +20,7 @@ from typing import Any
 
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.internal_topics import METADATA_LOG
+from kafka_rollout.base.json_forms import parse_json
 from kafka_rollout.base.outside_text import parse_number
 from kafka_rollout.base.system.files import check_regular, open_below, open_regular, read_regular, reading
 from kafka_rollout.formats.checkpoint_files import LEADER_EPOCHS, Epochs, parse_epochs
@@ -484,8 +485,8 @@ def quorum_state(folder: MetadataFolder) -> dict[str, Any]:
     with reading(path):
         line = next(iter(read_regular(path).splitlines()), b"")
     try:
-        found = json.loads(line)
-    except (ValueError, RecursionError):
+        found = parse_json(line)
+    except ValueError:
         found = None
     if not isinstance(found, dict):
         raise damaged(path, "it is not a JSON object")

@@ -38,6 +38,7 @@ from kafka_rollout.base.errors import FatalError, UserError
 from kafka_rollout.base.internal_topics import METADATA_LOG
 from kafka_rollout.base.lease import Fence, unfenced
 from kafka_rollout.base.system.files import (
+    check_readable,
     open_below,
     open_regular,
     read_if_exists,
@@ -393,11 +394,12 @@ class LocalProcessRuntime:
 
 def _named_file(setting: str, path: str, here: Path) -> NamedFile:
     try:
+        check_readable(here)
         changed_at = here.stat().st_ctime
-        with here.open("rb"):
-            pass
     except FileNotFoundError:
         return NamedFile(setting=setting, path=path, readable_at=str(here), is_absent=True)
+    except UserError as error:
+        return NamedFile(setting=setting, path=path, problem=error.sentence.removesuffix("."))
     except OSError as error:
         return NamedFile(setting=setting, path=path, problem=error.strerror or type(error).__name__)
     return NamedFile(setting=setting, path=path, readable_at=str(here), changed_at=changed_at)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import TypeVar
 
-from kafka_rollout.base.json_forms import from_json, to_json
+from kafka_rollout.base.json_forms import from_json, parse_json, to_json
 from kafka_rollout.formats.files import server_properties
 from kafka_rollout.model.host_state import StartRecord
 from kafka_rollout.model.state import CheckpointFile
@@ -42,7 +42,7 @@ class WrittenConfiguration:
 def load_record(kind: type[T], text: str | bytes) -> T | None:
     """Read a record of a runtime; None for a text that is not one, or that a loss of power has torn."""
     try:
-        return from_json(kind, json.loads(text))
+        return from_json(kind, parse_json(text))
     except ValueError:
         return None
 

@@ -46,7 +46,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError, SQLAlc
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from kafka_rollout.base.errors import FatalError, RolloutError, TransientError, UserError
-from kafka_rollout.base.system.files import make_private, private_lock_file
+from kafka_rollout.base.system.files import make_private, private_lock_file, read_regular
 from kafka_rollout.base.system.links import shut_after
 from kafka_rollout.run.store.tables import REVISION
 
@@ -444,7 +444,7 @@ def _password(path: Path) -> str:
     try:
         if stat.S_IMODE(path.stat().st_mode) & 0o077:
             raise UserError(f"The password file {path} can be read by other users.", remedy=f"Run chmod 600 {path}.")
-        return path.read_text(encoding="utf-8").strip()
+        return read_regular(path).decode().strip()
     except OSError as error:
         raise UserError(
             f"The password file {path} cannot be read: {error.strerror}.",

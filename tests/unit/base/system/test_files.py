@@ -14,10 +14,13 @@ import pytest
 
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.system.files import (
+    check_readable,
     is_private,
     open_below,
     open_regular,
+    read_if_exists,
     read_regular,
+    tail_of,
     write_file,
     write_whole,
     writing_whole,
@@ -118,9 +121,16 @@ def test_what_is_no_file_is_named_and_not_opened(tmp_path: Path, kind: str) -> N
             path.mkdir()
         case _:
             path.symlink_to("/dev/null")
-    for read in (open_regular, read_regular):
+    for read in (open_regular, read_regular, check_readable, lambda path: tail_of(path, 3)):
         with pytest.raises(UserError, match=rf"x\.yaml is a {kind}, not a file"):
             read(path)
+
+
+@pytest.mark.parametrize("name", ["a\0b", "a\ud800b"])
+def test_a_path_that_no_file_can_have_is_named(tmp_path: Path, name: str) -> None:
+    for read in (open_regular, read_regular, read_if_exists, check_readable, lambda path: tail_of(path, 3)):
+        with pytest.raises(UserError, match=r"/a.+b' is not a path"):
+            read(tmp_path / name)
 
 
 @pytest.mark.parametrize("parts", [(".lock",), ("logs", "stdout.log")])

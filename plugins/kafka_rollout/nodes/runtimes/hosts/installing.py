@@ -20,7 +20,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from kafka_rollout.base.errors import FatalError, RefusedError, UserError
-from kafka_rollout.base.system.files import open_regular, reading
+from kafka_rollout.base.system.files import open_regular, read_regular, reading
 from kafka_rollout.model.host_state import Elsewhere
 from kafka_rollout.model.node_log import hide_credentials
 from kafka_rollout.model.package_managers import PackageQuestion, questions_of, remove_duplicates
@@ -109,7 +109,7 @@ def _expected(service: ServiceSpec, path: Path, release: Release) -> str:
         return service.archive_sha512[str(release)]
     checksum = path.with_name(path.name + ".sha512")
     with reading(checksum):
-        text = checksum.read_text().lower()
+        text = read_regular(checksum).decode(errors="replace").lower()
     _, colon, digits = text.partition(":")
     found = re.sub(r"\s", "", digits) if colon else text.split(maxsplit=1)[0] if text.strip() else ""
     if not _SHA512.fullmatch(found):

@@ -31,6 +31,7 @@ import paramiko
 from paramiko.hostkeys import HostKeyEntry, InvalidHostKey
 
 from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError, UserError
+from kafka_rollout.base.system.files import read_regular, reading
 from kafka_rollout.base.wording import size
 from kafka_rollout.nodes.runtimes.hosts.ssh_keys import PermittedKeys, is_public, public_half
 
@@ -595,6 +596,50 @@ def read_settings(options: Sequence[str], host: str) -> paramiko.SSHConfigDict:
     return paramiko.SSHConfig.from_text(f"Host *\n{text}").lookup(host)
 
 
+def connect_with(hook: Any) -> paramiko.SSHClient:
+    """Connect to the host of Airflow's SSHHook with its settings, and with what ssh reads in known_hosts.
+
+    SSHHook.get_conn fails on a line with a marker, and would trust a key that such a line revokes. Raises as `Connect`.
+    """
+    client = paramiko.SSHClient()
+    with tempfile.NamedTemporaryFile("w") as trusted:
+        lines = _lines(_existing([_USER_FILES.split(" ", maxsplit=1)[0]]))
+        trusted.writelines(f"{line}\n" for line in lines if not line.startswith("@"))
+        trusted.flush()
+        client.load_system_host_keys(trusted.name)
+    if hook.host_key is not None:
+        name = hook.remote_host if hook.port == _PORT else f"[{hook.remote_host}]:{hook.port}"
+        client.get_host_keys().add(name, hook.host_key.get_name(), hook.host_key)
+    client.set_missing_host_key_policy(paramiko.RejectPolicy())
+    revoked = revoked_keys(_existing([*_USER_FILES.split(" "), *_GLOBAL_FILES.split(" ")]))
+    try:
+        client.connect(
+            hook.remote_host,
+            port=hook.port,
+            username=hook.username,
+            password=hook.password.strip() if hook.password else None,
+            pkey=hook.pkey,
+            key_filename=hook.key_file or None,
+            sock=hook.host_proxy,
+            look_for_keys=hook.look_for_keys,
+            compress=hook.compress,
+            disabled_algorithms=hook.disabled_algorithms,
+            timeout=hook.conn_timeout,
+            banner_timeout=hook.banner_timeout,
+            auth_timeout=hook.auth_timeout,
+            transport_factory=refusing(revoked),
+        )
+    except BaseException:
+        client.close()
+        raise
+    transport = client.get_transport()
+    if transport is not None:
+        transport.set_keepalive(hook.keepalive_interval or _KEEPALIVE_S)
+        if hook.ciphers:
+            transport.get_security_options().ciphers = hook.ciphers
+    return client
+
+
 def known_hosts_files(found: paramiko.SSHConfigDict) -> tuple[Path, ...]:
     """Return the files with host keys that exist: of the user, then of the machine."""
     names = [found.get("userknownhostsfile", _USER_FILES), found.get("globalknownhostsfile", _GLOBAL_FILES)]
@@ -685,7 +730,12 @@ def revoked_keys(files: Iterable[Path]) -> frozenset[str]:
 
 
 def _lines(files: Iterable[Path]) -> Iterator[str]:
-    return (line.strip() for path in files for line in path.read_text(errors="replace").splitlines())
+    return (line.strip() for path in files for line in _text_of(path).splitlines())
+
+
+def _text_of(path: Path) -> str:
+    with reading(path):
+        return read_regular(path).decode(errors="replace")
 
 
 def refusing(revoked: frozenset[str]) -> Any:

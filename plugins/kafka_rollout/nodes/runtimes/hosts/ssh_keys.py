@@ -15,6 +15,9 @@ from pathlib import Path
 
 import paramiko
 
+from kafka_rollout.base.errors import UserError
+from kafka_rollout.base.system.files import read_regular
+
 _OPENSSH = "-----BEGIN OPENSSH PRIVATE KEY-----"
 _MAGIC = b"openssh-key-v1\0"
 _PUBLIC = re.compile(r"(?:ssh|ecdsa|sk-ssh|sk-ecdsa)-\S+ ([A-Za-z0-9+/=]+)(?:\s|$)")
@@ -42,8 +45,8 @@ class PermittedKeys(paramiko.Agent):
 
 
 def _text(path: Path) -> str:
-    with suppress(OSError):
-        return path.read_text(errors="replace")
+    with suppress(OSError, UserError):
+        return read_regular(path).decode(errors="replace")
     return ""
 
 
