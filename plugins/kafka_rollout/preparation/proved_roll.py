@@ -35,12 +35,11 @@ from kafka_rollout.observation.node_steps import check_coordinators, check_remot
 from kafka_rollout.observation.run import ReadRun, Run
 from kafka_rollout.planning.findings.cluster_state import LACKING_REPLICAS
 from kafka_rollout.preparation.metadata_errors import expected_of
-from kafka_rollout.run.batch_progress import describe_batch
 from kafka_rollout.run.events import events_of
 from kafka_rollout.run.projections.observations import unserved_since
-from kafka_rollout.run.projections.open_batches import RollOf, batches_of, first_open_batch
 from kafka_rollout.run.projections.runs import run_of
-from kafka_rollout.run.step_events import ComparedAfter, ContentsCompared, GateChecked, LogSeen, Started
+from kafka_rollout.run.proofs import find_unproved_roll
+from kafka_rollout.run.step_events import GateChecked, LogSeen
 
 NODES = GateRef(kind=GateKind.NODES)
 _PAUSES_S = (1.0, 3.0, 6.0, 10.0)
@@ -78,25 +77,8 @@ def refuse_unproved_roll(run: ReadRun) -> None:
     """Raise RefusedError unless the gate after the start of each node has passed, and the cluster was compared with its
     state before the run since the last start.
     """
-    events = run.history.events()
-    batches = batches_of(RollOf.PLAN, events, run.plan)
-    if run.plan.direction is not Direction.UPGRADE or not batches:
-        return
-    index = first_open_batch(events, batches)
-    if index < len(batches):
-        raise RefusedError(
-            f"No level is raised: the gate after the start has not passed for {describe_batch(batches, index)}.",
-            remedy="Clear roll.gate_after of this batch with all downstream tasks, or repeat the command of the run.",
-        )
-    last = max((number for number, event in enumerate(events) if isinstance(event, Started)), default=-1)
-    is_compared = any(
-        isinstance(event, ContentsCompared) and event.after is ComparedAfter.ROLL for event in events[last + 1 :]
-    )
-    if last >= 0 and not is_compared:
-        raise RefusedError(
-            "No level is raised: the cluster was not compared with its state before the run since the last start.",
-            remedy="Clear compare_after_roll with all downstream tasks, or repeat the command of the run.",
-        )
+    if run.plan.direction is Direction.UPGRADE and (gap := find_unproved_roll(run.history.events(), run.plan)):
+        raise RefusedError(f"No level is raised: {gap.sentence}.", remedy=gap.remedy)
 
 
 def _check_until_sure(run: Run) -> GateCheck:

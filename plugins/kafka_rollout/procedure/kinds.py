@@ -42,6 +42,7 @@ from kafka_rollout.report.builders import (
 )
 from kafka_rollout.report.run_report import UNFINISHED, RunReport, find_failed_gate, list_gaps, list_proofs
 from kafka_rollout.run.projections.runs import RunEnd, run_of
+from kafka_rollout.run.proofs import find_uncompared
 from kafka_rollout.run.view import RunView
 
 FINALIZING = Section(
@@ -313,8 +314,8 @@ FEATURES = Procedure(
             progress="querying every node again for the features that it supports",
             act=actions.check_narrower_nodes,
         ),
-        replace(parts.GATE_FINALIZED, skip=conditions.does_not_wait),
-        replace(parts.GATE_METADATA_VERSION, skip=conditions.does_not_wait, on_resume=OnResume.REPEAT),
+        replace(parts.GATE_FINALIZED, skip=conditions.does_not_wait, proves=True),
+        replace(parts.GATE_METADATA_VERSION, skip=conditions.does_not_wait, on_resume=OnResume.REPEAT, proves=True),
         parts.COMPARE_AFTER_LEVELS,
         parts.APPROVE_LEVEL_DIFFERENCES,
         replace(parts.REPORT, skip=conditions.does_not_wait),  # the command prints each feature's result instead
@@ -487,6 +488,7 @@ def build_report_of_run(run: Run, *, dry_run: bool = False, procedure: Procedure
     kind = RunOf(procedure.name)
     report = KINDS[kind].build_report(run, dry_run=dry_run, proofs=procedure.proofs)
     failed = find_failed_gate(report)
+    is_compared = find_uncompared(view.events) is None
     steps = step_lines(procedure, view, run.plan)
     state = RunState(
         run_id=run.ports.run_id,
@@ -501,7 +503,7 @@ def build_report_of_run(run: Run, *, dry_run: bool = False, procedure: Procedure
         steps=steps,
         next_action=action_after(run.plan.cluster, state),
         failed_gate=failed,
-        logs=find_logs(run.ports, failed, view) if report.outcome in UNFINISHED else (),
-        proved=tuple(list_proofs(report)),
-        not_proved=tuple(list_gaps(report)),
+        logs=find_logs(run.ports, failed, view) if failed or report.outcome in UNFINISHED else (),
+        proved=tuple(list_proofs(report, is_compared=is_compared)),
+        not_proved=tuple(list_gaps(report, is_compared=is_compared)),
     )

@@ -1,6 +1,7 @@
 """Builds the reports of runs from their history and one last observation of the cluster.
 
-The outcome is one word and one sentence. The observed state has priority over the history.
+The outcome is one word and one sentence. It needs both: what is observed now, and what the history proves
+(run/proofs.py).
 """
 
 from __future__ import annotations
@@ -49,12 +50,21 @@ from kafka_rollout.report.run_report import (
     outage_report,
 )
 from kafka_rollout.roll.gate_checks import log_of
-from kafka_rollout.run.events import Approval, Observed, RollbackClosed, Voided
+from kafka_rollout.run.events import Approval, Event, Observed, RollbackClosed, Voided
 from kafka_rollout.run.projections.nodes import node_step_times
+from kafka_rollout.run.proofs import (
+    NODE_ACTS,
+    find_open_gate,
+    find_race,
+    find_refused_nodes,
+    find_uncompared,
+    find_unproved_roll,
+    find_unreturned,
+    missing_gates,
+)
 from kafka_rollout.run.step_events import (
     BatchSplit,
     BootstrapReplaced,
-    FeatureRace,
     FeatureResults,
     FeatureSupport,
     Finalizing,
@@ -204,7 +214,7 @@ def _gate_after(view: RunView, release_step: str, node_id: int) -> GateHistory |
 
 def _node_step(node: NodeView, view: RunView) -> NodeTimesReport:
     gate = _gate_after(view, node.release_step, node.node_id)
-    ended = gate.ended_at if gate is not None and gate.is_passed else None
+    ended = None if node.is_down else node.passed_at
     return NodeTimesReport(
         release_step=node.release_step,
         began_at=node.began_at,
@@ -273,46 +283,62 @@ def outcome_of(
     """Return the outcome and a sentence."""
     if dry_run:
         return Outcome.DRY_RUN, f"Dry run: nothing was changed. The plan has {len(run.plan.blockers)} blocker(s)."
+    plan, events = run.plan, view.events
     started = view.newest(Started)
     if state is None:
         return Outcome.STOPPED, "The cluster did not respond when the report was written. See the last gate."
-    back = {release_step.key for release_step in rollback_release_steps(run.plan)}
-    if started is not None and (started.release_step in back or view.is_rollback_refused):
-        if _all_run(run.ports, state, run.plan.source):
-            return Outcome.ROLLED_BACK, f"Every node runs {run.plan.source} again."
-        closed = view.newest(RollbackClosed)
-        why = "" if closed is None else f" {closed.sentence}"
-        return Outcome.STOPPED, f"The rollback to {run.plan.source} is not finished: {_running(state)}.{why}"
-    if _all_run(run.ports, state, run.plan.target):
-        if found := view.unaccepted(run.plan.hash):
-            sentence = f"Every node runs {run.plan.target}, but the cluster differs from its state before the run"
-            return Outcome.STOPPED, f"{sentence}: {few(found.first)}"
-        return _after_the_roll(run, state, view, proofs)
-    if started is None:
-        return Outcome.REFUSED, f"Nothing was changed: {refusal_of(run.plan, view)}"
-    return Outcome.STOPPED, f"The change to {run.plan.target} stopped: {_running(state)}. {view.last_failure}".strip()
+    back = {release_step.key for release_step in rollback_release_steps(plan)}
+    if started is not None and (started.release_step in back or view.rolls_back or view.is_rollback_refused):
+        if not _all_run(run.ports, state, plan.source):
+            closed = view.newest(RollbackClosed)
+            why = "" if closed is None else f" {closed.sentence}"
+            return Outcome.STOPPED, f"The rollback to {plan.source} is not finished: {_running(state)}.{why}"
+        if gap := find_unreturned(events, plan):
+            return Outcome.STOPPED, f"Every node runs {plan.source} again, but {gap.sentence}."
+        return Outcome.ROLLED_BACK, f"Every node runs {plan.source} again."
+    if _all_run(run.ports, state, plan.target):
+        gap = find_unproved_roll(events, plan)
+        if gap is not None and changes(view):
+            return Outcome.STOPPED, f"Every node runs {plan.target}, but {gap.sentence}."
+        if gap is None:
+            return _after_the_roll(run, state, view, proofs)
+    if not changes(view):
+        return Outcome.REFUSED, f"Nothing was changed: {refusal_of(plan, view)}"
+    return Outcome.STOPPED, f"The change to {plan.target} stopped: {_running(state)}. {view.last_failure}".strip()
 
 
 def _after_the_roll(run: Run, state: ClusterState, view: RunView, proofs: Sequence[GateKind]) -> tuple[Outcome, str]:
-    left = feature_changes(run.ports.catalogue, state, run.plan.target)
-    if left:
+    """Return the outcome of a run whose roll is proved, or that had no node to replace."""
+    plan = run.plan
+    of_all = f"Every node runs {plan.target}"
+    if found := view.unaccepted(plan.hash):
+        return Outcome.STOPPED, f"{of_all}, but the cluster differs from its state before the run: {few(found.first)}"
+    if left := feature_changes(run.ports.catalogue, state, plan.target):
         levels = ", ".join(f"{change.feature} {change.current} → {change.target}" for change in left)
-        return (
-            Outcome.ROLLED_NOT_FINALIZED,
-            f"Every node runs {run.plan.target}. Not finalized yet: {levels}. Start a new run to finalize.",
-        )
-    if run.plan.feature_changes and (missing := missing_proofs(view, proofs)):
-        sentence = (
-            f"Every node runs {run.plan.target} at the finalized levels, but these checks are missing: {missing}."
-        )
-        return Outcome.STOPPED, sentence
-    return Outcome.FINISHED, f"Every node runs {run.plan.target}, and all its features are finalized."
+        if view.has(Finalizing):
+            return Outcome.STOPPED, f"{of_all}, but not every planned level is finalized: {levels}."
+        if gap := find_refused_nodes(view.events):
+            return Outcome.STOPPED, f"{of_all}, but no level is raised: {gap.sentence}."
+        if plan.feature_changes and not plan.release_steps:
+            return Outcome.REFUSED, f"Nothing was changed: {refusal_of(plan, view)}"
+        sentence = f"{of_all}. Not finalized yet: {levels}. Start a new run to finalize."
+        return Outcome.ROLLED_NOT_FINALIZED, sentence
+    if plan.feature_changes and (missing := find_missing(view.events, proofs)):
+        return Outcome.STOPPED, f"{of_all} at the finalized levels, but {missing}."
+    return Outcome.FINISHED, f"{of_all}, and all its features are finalized."
 
 
-def missing_proofs(view: RunView, proofs: Sequence[GateKind]) -> str:
-    """List the kinds in `proofs` of which the run has passed no gate; empty if it passed all."""
-    passed = {gate.ref.kind for gate in view.gates.values() if gate.is_passed}
-    return ", ".join(kind.value for kind in proofs if kind not in passed)
+def changes(view: RunView) -> bool:
+    """Return whether the run changed the cluster, tried to, or started a node that was down."""
+    return view.has_acted or view.has(Started)
+
+
+def find_missing(events: Sequence[Event], proofs: Sequence[GateKind]) -> str:
+    """Return which proofs of changed levels are missing, as a clause: gates, and the comparison; empty if none is."""
+    if missing := ", ".join(kind.value for kind in missing_gates(events, proofs)):
+        return f"these checks are missing: {missing}"
+    gap = find_uncompared(events)
+    return "" if gap is None else gap.sentence
 
 
 def _all_run(ports: ClusterPorts, state: ClusterState, release: Release) -> bool:
@@ -353,8 +379,7 @@ def find_batches(plan: Plan, view: RunView) -> tuple[BatchReport, ...]:
 def _report(step: ReleaseStep, batch: Batch, view: RunView) -> BatchReport:
     nodes = [view.nodes.get((step.key, node_id)) for node_id in batch.node_ids]
     began = min((one.began_at for one in nodes if one is not None and one.began_at is not None), default=None)
-    gates = [_gate_after(view, step.key, node_id) for node_id in batch.node_ids]
-    ends = [one.ended_at for one in gates if one is not None and one.is_passed and one.ended_at is not None]
+    ends = [one.passed_at for one in nodes if one is not None and not one.is_down and one.passed_at is not None]
     ended = max(ends) if len(ends) == len(batch.node_ids) else None
     splits = [
         split
@@ -392,7 +417,7 @@ def build_downgrade_report(run: Run, *, dry_run: bool, proofs: Sequence[GateKind
     )
     if dry_run:
         return report
-    outcome, sentence = _downgrade_outcome(run.plan, report, missing_proofs(view, proofs), acted=view.has_acted)
+    outcome, sentence = _downgrade_outcome(run.plan, report, view, proofs)
     if run.plan.lowering is Lowering.OFFLINE and (took := outage_sentence(view, expected_outage_s(run.ports))):
         sentence = f"{sentence} {took}"
     if run.plan.lowering is Lowering.LIVE and (lowered := view.newest(LiveLowered)) is not None:
@@ -400,29 +425,33 @@ def build_downgrade_report(run: Run, *, dry_run: bool, proofs: Sequence[GateKind
     return replace(report, outcome=outcome, sentence=sentence)
 
 
-def _downgrade_outcome(plan: Plan, report: DowngradeReport, missing: str, *, acted: bool) -> tuple[Outcome, str]:
-    """The observed state has priority over the history."""
+def _downgrade_outcome(
+    plan: Plan, report: DowngradeReport, view: RunView, proofs: Sequence[GateKind]
+) -> tuple[Outcome, str]:
     so_far, sentence = report.outcome, report.sentence
     if so_far is Outcome.ROLLED_BACK:
         before, after = report.features.before, report.features.after
         lowered = any(after.get(name, 0) < before.get(name, 0) for name in plan.levels)
         levels = "Lowered levels stay lowered." if lowered or not after else "Every level is as before the run."
         return Outcome.ROLLED_BACK, f"{sentence} {levels}"
-    if not acted and (plan.release_steps or plan.feature_changes) and not _arrived(plan, report):
+    if not changes(view) and (plan.release_steps or plan.feature_changes) and not _arrived(plan, report):
         return Outcome.REFUSED, sentence if so_far is Outcome.REFUSED else f"Nothing was changed: {sentence}"
     if not _all_on_target(plan, report):
-        if so_far is Outcome.REFUSED:  # no node was started, but levels were lowered
+        if not view.has(*NODE_ACTS):
             return Outcome.STOPPED, (
                 f"The levels are {_levels(plan, report)}, but the binary was not replaced. {sentence}"
             )
         return Outcome.STOPPED, sentence
+    if gap := find_open_gate(view.events, plan):
+        return Outcome.STOPPED, f"Every node runs {plan.target}, but {gap.sentence}."
     if not _arrived(plan, report):
         levels = _levels(plan, report)
         return Outcome.STOPPED, f"Every node runs {plan.target}, but not at the planned levels: {levels}."
-    if missing:
-        return Outcome.STOPPED, f"Every node runs {plan.target}, but these checks are missing: {missing}."
-    differences = report.inventory["differences"] if report.inventory else ()
-    if unexpected := [one for one in differences if not one["foretold"]]:
+    if missing := find_missing(view.events, proofs):
+        return Outcome.STOPPED, f"Every node runs {plan.target}, but {missing}."
+    if report.inventory is None:
+        return Outcome.STOPPED, f"Every node runs {plan.target}, but its contents were not compared with those before."
+    if unexpected := [one for one in report.inventory["differences"] if not one["foretold"]]:
         return Outcome.STOPPED, f"Every node runs {plan.target}, but the contents differ: {unexpected[0]['sentence']}"
     return Outcome.FINISHED, (
         f"Every node runs {plan.target} at the planned levels. The inventory shows no unexpected difference."
@@ -446,38 +475,44 @@ def _levels(plan: Plan, report: RunReport) -> str:
 
 
 def build_feature_report(run: Run, *, dry_run: bool, proofs: Sequence[GateKind]) -> FeatureReport:
-    outcome, sentence = _feature_outcome(run, dry_run=dry_run)
-    return extended(
-        build_report(run, dry_run=dry_run, proofs=proofs),
-        FeatureReport,
-        outcome=outcome,
-        sentence=sentence,
-        results=RunView.of(run.history.events()).newest(FeatureResults),
+    report = build_report(run, dry_run=dry_run, proofs=proofs)
+    outcome, sentence = (report.outcome, report.sentence) if dry_run else _feature_outcome(run, proofs)
+    results = RunView.of(run.history.events()).newest(FeatureResults)
+    return extended(report, FeatureReport, outcome=outcome, sentence=sentence, results=results)
+
+
+def _feature_outcome(run: Run, proofs: Sequence[GateKind]) -> tuple[Outcome, str]:
+    view, wanted = RunView.of(run.history.events()), run.plan.feature_changes
+    try:
+        finalized = levels_now(run.ports).finalized
+    except TransientError as error:
+        return Outcome.STOPPED, f"The cluster did not respond when the report was written. {error.sentence}"
+    missing = ", ".join(
+        f"{c.feature} {finalized.get(c.feature, 0)} instead of {c.target}"
+        for c in wanted
+        if finalized.get(c.feature, 0) != c.target
     )
-
-
-def _feature_outcome(run: Run, *, dry_run: bool) -> tuple[Outcome, str]:
-    """The observed state has priority over the history."""
-    if dry_run:
-        return Outcome.DRY_RUN, f"A dry run: nothing was changed; the plan has {len(run.plan.blockers)} blocker(s)."
-    finalized, view = levels_now(run.ports).finalized, RunView.of(run.history.events())
-    left = [c for c in run.plan.feature_changes if finalized.get(c.feature, 0) != c.target]
-    if not left:
-        race = view.newest(FeatureRace)
-        if race is not None and not race.ok:
-            return (
-                Outcome.STOPPED,
-                f"Every level is as requested, but not every node supports it: {' '.join(race.findings)}",
-            )
-        if found := view.unaccepted(run.plan.hash):
-            sentence = "Every level is as requested, but the cluster differs from its state before the run"
-            return Outcome.STOPPED, f"{sentence}: {few(found.first)}"
-        return Outcome.FINISHED, "Every level is as requested, on every node."
-    missing = ", ".join(f"{c.feature} {finalized.get(c.feature, 0)} instead of {c.target}" for c in left)
-    if view.has(Finalizing):
+    if not changes(view) and (missing or run.plan.blockers):
+        why = "; ".join(finding.sentence for finding in run.plan.blockers)
+        return Outcome.REFUSED, f"Nothing was changed: {why or view.locked_out or missing}"
+    if missing:
         return Outcome.STOPPED, f"Some levels are not as requested: {missing}."
-    why = "; ".join(finding.sentence for finding in run.plan.blockers)
-    return Outcome.REFUSED, f"Nothing was changed: {why or view.locked_out or missing}"
+    if not wanted:
+        return Outcome.FINISHED, "Every level was as requested before the run."
+    race = find_race(view.events)
+    if race is not None and not race.ok:
+        return (
+            Outcome.STOPPED,
+            f"Every level is as requested, but not every node supports it: {' '.join(race.findings)}",
+        )
+    if found := view.unaccepted(run.plan.hash):
+        sentence = "Every level is as requested, but the cluster differs from its state before the run"
+        return Outcome.STOPPED, f"{sentence}: {few(found.first)}"
+    if unproved := find_missing(view.events, proofs):
+        return Outcome.STOPPED, f"Every level is as requested, but {unproved}."
+    if race is None:
+        return Outcome.STOPPED, "Every level is as requested, but it is unknown whether every node supports it."
+    return Outcome.FINISHED, "Every level is as requested, on every node."
 
 
 def build_restart_report(run: Run, *, dry_run: bool, proofs: Sequence[GateKind]) -> RunReport:
@@ -491,14 +526,14 @@ def build_restart_report(run: Run, *, dry_run: bool, proofs: Sequence[GateKind])
 
 def _restart_outcome(run: Run) -> tuple[Outcome, str]:
     view = RunView.of(run.history.events())
-    if not view.has(Started):
+    if not changes(view):
         return Outcome.REFUSED, f"Nothing was changed: {refusal_of(run.plan, view)}"
-    after = (one for one in view.gates.values() if one.ref.kind is GateKind.AFTER_START)
-    passed = {one.ref.node_id for one in after if one.is_passed}
-    order = [node_step for release_step in run.plan.release_steps for node_step in release_step.order]
-    if left := [f"{one.name} ({one.node_id})" for one in order if one.node_id not in passed]:
-        return Outcome.STOPPED, f"The restart stopped. The gate after the start has not passed of: {', '.join(left)}."
+    if gap := find_open_gate(view.events, run.plan):
+        return Outcome.STOPPED, f"The restart stopped: {gap.sentence}."
+    of_all = "All planned nodes were restarted"
+    if gap := find_uncompared(view.events):
+        return Outcome.STOPPED, f"{of_all}, but {gap.sentence}."
     if found := view.unaccepted(run.plan.hash):
-        sentence = "All planned nodes were restarted, but the cluster differs from its state before the run"
-        return Outcome.STOPPED, f"{sentence}: {few(found.first)}"
-    return Outcome.FINISHED, f"{count(len(order), 'node')} restarted on {run.plan.target}."
+        return Outcome.STOPPED, f"{of_all}, but the cluster differs from its state before the run: {few(found.first)}"
+    nodes = {node_step.node_id for release_step in run.plan.release_steps for node_step in release_step.order}
+    return Outcome.FINISHED, f"{count(len(nodes), 'node')} restarted on {run.plan.target}."

@@ -85,6 +85,7 @@ class Outcome(StrEnum):
 
 
 UNFINISHED = frozenset({Outcome.STOPPED, Outcome.ROLLED_BACK})
+_AT_TARGET = frozenset({Outcome.FINISHED, Outcome.ROLLED_NOT_FINALIZED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -365,10 +366,12 @@ def _rounded(seconds: float | None) -> float | None:
 
 
 def find_failed_gate(report: RunReport) -> FailedGate | None:
-    """Return the gate at which the run stopped, or because of which it was rolled back; None for another outcome."""
-    if report.outcome not in UNFINISHED:
-        return None
-    open_gates = [gate for gate in report.gates if not gate.is_passed]
+    """Return the gate at which the run stopped, or because of which it was rolled back; None without one.
+
+    A run at its target has left each gate that only waited: an approver accepted what held it.
+    """
+    at_target = report.outcome in _AT_TARGET
+    open_gates = [one for one in report.gates if not one.is_passed and (one.state is GateState.FAILED or not at_target)]
     if not open_gates:
         return None
     failed = max(open_gates, key=lambda gate: gate.ended_at or 0.0)
@@ -387,10 +390,15 @@ def find_failed_gate(report: RunReport) -> FailedGate | None:
     )
 
 
-def list_proofs(report: RunReport) -> Iterator[str]:
-    """Yield a sentence for each fact that the run proved, with its evidence in numbers."""
-    if report.outcome not in {Outcome.DRY_RUN, Outcome.REFUSED}:
-        yield from filter(None, (proof(report) for proof in _PROOFS))
+def list_proofs(report: RunReport, *, is_compared: bool) -> Iterator[str]:
+    """Yield a sentence for each fact that the run proved, with its evidence in numbers.
+
+    `is_compared`: the cluster was compared with its state before the run since the last change.
+    """
+    if report.outcome in {Outcome.DRY_RUN, Outcome.REFUSED}:
+        return
+    proofs = (*_PROOFS, *(_PROOFS_BY_COMPARISON if is_compared else ()))
+    yield from filter(None, (proof(report) for proof in proofs))
 
 
 def _prove_release(report: RunReport) -> str:
@@ -402,11 +410,12 @@ def _prove_release(report: RunReport) -> str:
 
 
 def _prove_gates(report: RunReport) -> str:
-    gates = [gate for gate in report.gates if gate.kind is GateKind.AFTER_START]
-    if not gates or not all(gate.is_passed for gate in gates):
+    steps = [one for node in report.nodes for one in node.node_steps]
+    if not steps or any(one.ended_at is None for one in steps):
         return ""
+    gates = [gate for gate in report.gates if gate.kind is GateKind.AFTER_START]
     checks = count(sum(gate.checks_recorded for gate in gates), "recorded check")
-    return f"After each restart the node passed its gate: {count(len(gates), 'gate')}, {checks}."
+    return f"After each restart the node passed its gate: {count(len(steps), 'gate')}, {checks}."
 
 
 def _prove_levels(report: RunReport) -> str:
@@ -467,14 +476,16 @@ _PROOFS = (
     _prove_level_of_nodes,
     _prove_snapshot,
     _prove_traffic,
-    _prove_state,
-    _prove_contents,
     _prove_coordinator_logs,
 )
+_PROOFS_BY_COMPARISON = (_prove_state, _prove_contents)
 
 
-def list_gaps(report: RunReport) -> Iterator[str]:
-    """Yield a sentence for each fact that the run did not prove, because it was not observed."""
+def list_gaps(report: RunReport, *, is_compared: bool) -> Iterator[str]:
+    """Yield a sentence for each fact that the run did not prove, because it was not observed.
+
+    `is_compared`: as of `list_proofs`.
+    """
     if report.outcome in {Outcome.DRY_RUN, Outcome.REFUSED}:
         return
     if silent := [f"node {node.node_id}" for node in report.nodes if node.release is None]:
@@ -489,6 +500,8 @@ def list_gaps(report: RunReport) -> Iterator[str]:
         and not (isinstance(report, DowngradeReport) and report.inventory)
     ):
         yield "The state of the cluster was not compared with its state before the run."
+    elif not is_compared:
+        yield "The state of the cluster was not compared with its state before the run since the last change."
     for sentence in report.unanswered:
         yield f"A query failed: {sentence}"
 

@@ -17,11 +17,15 @@ from kafka_rollout.base.json_forms import json_schema
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli.answers import TerminalAnswers
 from kafka_rollout.cli.run import ShellServices, run_procedure
+from kafka_rollout.console.cluster_status import Phase
+from kafka_rollout.model.state import PartitionState
+from kafka_rollout.notifications.due import ClusterHistory, NotificationKind, RunHistory, due_notifications
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.observation.run import Run
 from kafka_rollout.planning.request import Request
 from kafka_rollout.procedure.kinds import UPGRADE
-from kafka_rollout.report.run_report import stored_end
+from kafka_rollout.releases.facts import Release
+from kafka_rollout.report.run_report import Outcome, Proved, proved_by, stored_end
 from kafka_rollout.run.events import Event
 from kafka_rollout.run.step_events import (
     BootstrapReplaced,
@@ -33,7 +37,8 @@ from kafka_rollout.run.step_events import (
     Trimmed,
 )
 from kafka_rollout.run.store.event_json import KINDS
-from kafka_rollout.wiring.runs import write_run_report
+from kafka_rollout.run.view import RunView
+from kafka_rollout.wiring.runs import read_run_status, write_run_report
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports
 from tests.golden import assert_same_as_recorded
@@ -138,6 +143,57 @@ def test_the_report_of_a_stopped_run_begins_with_the_failed_gate_the_log_and_the
     assert places == sorted(places)
     assert "&lt;b&gt;password=[hidden]" in page
     assert "hunter2" not in page + data
+
+
+@pytest.mark.parametrize("source", ["3.9.1", "4.3.0"])
+def test_a_roll_whose_last_gate_failed_is_neither_rolled_nor_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
+) -> None:
+    """The last broker runs the target, but it does not load a partition of the coordinators."""
+    monkeypatch.setenv("KAFKA_ROLLOUT_HOME", str(tmp_path))
+    monkeypatch.setattr("os.fsync", lambda descriptor: None)
+    cluster = FakeCluster(Release.parse(source))
+    if source == "4.3.0":  # a patch release: no level is left to raise
+        features = cluster.catalogue.get(R431).features
+        cluster.finalized = {name: one.default_level for name, one in features.items() if name != "kraft.version"}
+    ports, starts = fake_ports(cluster, tmp_path), cluster.start
+
+    def start(node_id: int) -> None:
+        starts(node_id)
+        if node_id == 13:
+            cluster.topics["__consumer_offsets-0"] = PartitionState(
+                topic="__consumer_offsets",
+                partition=0,
+                leader=13,
+                replicas=(13, 11, 12),
+                isr=(13, 11, 12),
+                min_insync_replicas=1,
+            )
+            cluster.coordinator_answers["__consumer_offsets-0"] = "NOT_COORDINATOR"
+
+    monkeypatch.setattr(cluster, "start", start)
+    answers = TerminalAnswers(cluster=ports.cluster, name="alice", reason="CHG-1", confirms=False)
+    services = ShellServices(ports, Settings.from_environment(), None)
+    with pytest.raises(RefusedError, match="The gate after node 13 failed"):
+        run_procedure(UPGRADE, ports, Request(target=R431, scan=False, gate_timeout_s=30, soak_s=0), answers, services)
+    assert {node.running for node in cluster.nodes.values()} == {R431}
+    plan = ports.run.load_plan()
+    report, _, data = write_run_report(Run(ports, plan))
+    assert (report.outcome, report.sentence) == (
+        Outcome.STOPPED,
+        "Every node runs 4.3.1, but the gate after the start has not passed for batch 6 of 6 (node 13).",
+    )
+    assert report.failed_gate is not None
+    assert (report.failed_gate.node_id, report.logs[0].node_id) == (13, 13)
+    assert "rollback" in report.next_action
+    assert not [one for one in report.proved if one.startswith("After each restart")]
+    assert json.loads(Path(data).read_text())["outcome"] == "stopped"
+    assert proved_by(plan, report.outcome) == Proved()
+    status, _ = read_run_status("fake", ports.run_id, Settings.from_environment())
+    assert (status.phase, status.needs_human) == (Phase.FAILED, True)
+    history = RunHistory(run_id=ports.run_id, view=RunView.of(ports.run.events()), end=stored_end(ports.run))
+    due = due_notifications(ClusterHistory(cluster="fake", runs=(history,)), now=report.ended_at)
+    assert {one.kind for one in due} == {NotificationKind.NODE_FAILED, NotificationKind.RUN_FAILED}
 
 
 def test_the_end_of_a_run_is_read_from_its_stored_end(ports: ClusterPorts) -> None:

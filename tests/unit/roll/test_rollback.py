@@ -55,7 +55,7 @@ from tests.acls import read_acl
 from tests.fakes.cluster import R340, R341, R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports
 from tests.fakes.runtime import FakeRuntime
-from tests.plans import plan_upgrade
+from tests.plans import compare, plan_upgrade
 
 QUICK = GatePolicy(checks=2, interval_s=1, timeout_s=60)
 VOTERS = "controller.quorum.voters"
@@ -395,6 +395,7 @@ def test_whoever_stays_after_a_refused_way_back_has_rolled_and_stopped_nowhere(t
         roll_back(Run(ports, plan), QUICK)
     record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "then it stays")
     assert roll_release_steps(Run(ports, plan), QUICK)
+    compare(ports)
     report = build_report_of_run(Run(ports, plan))
     assert report.outcome == "rolled_not_finalized"
     assert "Every node runs 4.3.1. Not finalized yet" in report.sentence

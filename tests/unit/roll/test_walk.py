@@ -54,6 +54,8 @@ def test_every_node_is_started_once_controllers_first_the_active_one_last_among_
     assert all([s.release for s in node.starts] == [R431] for node in cluster.nodes.values())
     assert heard[-1].k == heard[-1].n == 6
     assert heard[-1].remaining_s == 0
+    assert outcome(ports, plan)[0] == "stopped"  # not compared yet
+    compare(ports)
     assert outcome(ports, plan)[0] == "rolled_not_finalized"
 
 
@@ -104,6 +106,8 @@ def test_finalized_and_proved_is_finished_and_the_page_holds_every_gate(
     for kind in (GateKind.FINALIZED, GateKind.SNAPSHOT, GateKind.METADATA_VERSION):
         wait_for_gate(Run(ports, plan), Gate(kind=kind), QUICK)
     prove_snapshot(Run(ports, plan))
+    assert outcome(ports, plan)[0] == "stopped"  # not compared since
+    compare(ports)
     assert ports.run.private_path("metadata.checkpoint").stat().st_mode & 0o777 == 0o600
     _, page, data = write_run_report(Run(ports, plan))
     report = json.loads(Path(data).read_text())

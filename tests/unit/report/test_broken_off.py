@@ -1,0 +1,193 @@
+"""A run that ends early has no outcome of a later step, also if the cluster looks as at the end of the run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafka_rollout.features.requests import FeatureAction
+from kafka_rollout.model.plan import Lowering
+from kafka_rollout.model.run_of import RunOf
+from kafka_rollout.model.state import CheckpointFile
+from kafka_rollout.observation.cluster_ports import observe
+from kafka_rollout.observation.run import Run
+from kafka_rollout.planning.request import FinalizePolicy, Request
+from kafka_rollout.procedure.kinds import KINDS, build_report_of_run
+from kafka_rollout.procedure.rehearsal import RehearsalServices, SaysLines
+from kafka_rollout.procedure.runner import Runner
+from kafka_rollout.releases.facts import Release
+from kafka_rollout.report.run_report import Outcome
+from kafka_rollout.run.events import Event
+from kafka_rollout.run.step_events import ContentsCompared, GatePassed, Started
+from kafka_rollout.run.view import CHANGES
+from tests.fakes.cluster import R391, R431, FakeCluster
+from tests.fakes.ports import fake_ports
+from tests.integration.harness.faults.without_live import stage_no_live
+from tests.unit.preparation.test_state_comparison import Approver
+
+QUICK: dict[str, Any] = {"rehearse": False, "soak_s": 0.0, "checks": 1, "interval_s": 1.0}
+PROOFS = (GatePassed, ContentsCompared)
+TELLS_AN_END = {Outcome.FINISHED, Outcome.ROLLED_NOT_FINALIZED, Outcome.ROLLED_BACK}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Golden:
+    """A run with its end. `of`: its procedure."""
+
+    name: str
+    of: RunOf
+    request: Request
+    outcome: Outcome
+    release: Release = R391
+    finalized: dict[str, int] | None = None
+    turns_back: bool = False
+    lowering: Lowering = Lowering.ONLINE
+
+
+R421, R401 = Release(4, 2, 1), Release(4, 0, 1)
+LEVELS = {"metadata.version": 29, "share.version": 1}
+LATER = Request(target=R431, finalize=FinalizePolicy.LATER, **QUICK)
+GOLDEN = (
+    Golden(
+        name="an upgrade with its levels",
+        of=RunOf.UPGRADE,
+        request=replace(LATER, finalize=FinalizePolicy.AFTER_APPROVAL),
+        outcome=Outcome.FINISHED,
+    ),
+    Golden(
+        name="an upgrade without its levels",
+        of=RunOf.UPGRADE,
+        request=LATER,
+        outcome=Outcome.ROLLED_NOT_FINALIZED,
+    ),
+    Golden(
+        name="a rollback",
+        of=RunOf.UPGRADE,
+        request=LATER,
+        outcome=Outcome.ROLLED_BACK,
+        turns_back=True,
+    ),
+    Golden(
+        name="an online downgrade",
+        of=RunOf.DOWNGRADE,
+        request=Request(target=R401, level=23, **QUICK),
+        outcome=Outcome.FINISHED,
+        release=R431,
+        finalized=LEVELS,
+    ),
+    Golden(
+        name="a live downgrade",
+        of=RunOf.DOWNGRADE,
+        request=Request(target=R421, lowering=Lowering.LIVE, **QUICK),
+        outcome=Outcome.FINISHED,
+        release=R431,
+        finalized={"metadata.version": 30},
+        lowering=Lowering.LIVE,
+    ),
+    Golden(
+        name="an offline downgrade",
+        of=RunOf.DOWNGRADE,
+        request=Request(target=R421, lowering=Lowering.OFFLINE, **QUICK),
+        outcome=Outcome.FINISHED,
+        release=R431,
+        finalized={"metadata.version": 30},
+        lowering=Lowering.OFFLINE,
+    ),
+    Golden(
+        name="a change of levels",
+        of=RunOf.FEATURES,
+        request=Request(action=FeatureAction.UPGRADE_ALL, **QUICK),
+        outcome=Outcome.FINISHED,
+        release=R431,
+        finalized={"metadata.version": 25},
+    ),
+    Golden(
+        name="a restart",
+        of=RunOf.RESTART,
+        request=Request(**QUICK),
+        outcome=Outcome.FINISHED,
+    ),
+)
+NAMES = [one.name for one in GOLDEN]
+
+
+def test_each_kind_of_run_has_a_golden_run() -> None:
+    assert {one.of for one in GOLDEN} == set(KINDS)
+
+
+Broken = Callable[[Golden], tuple[list[Outcome], Sequence[Event]]]
+
+
+@dataclass(frozen=True)
+class FirstEvents:
+    """The history of a run after its first events. Documents are those of the end."""
+
+    store: Any
+    number: int
+
+    def events(self) -> tuple[Event, ...]:
+        found: tuple[Event, ...] = self.store.events()[: self.number]
+        return found
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.store, name)
+
+
+@pytest.fixture
+def broken_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Broken:
+    """Run a golden run to its end. Return its outcome after each of its events, with the cluster as at its end."""
+    monkeypatch.setattr("os.fsync", lambda descriptor: None)
+
+    def run(golden: Golden) -> tuple[list[Outcome], Sequence[Event]]:
+        if golden.lowering is Lowering.OFFLINE:
+            stage_no_live(monkeypatch)
+        cluster = FakeCluster(golden.release, finalized=golden.finalized)
+        cluster.java = 17
+        for node in cluster.nodes.values():  # written after the run has changed the levels
+            node.checkpoints.append(
+                CheckpointFile(node_id=0, path="x", end_offset=500, epoch=3, size=1, modified_at=4e9)
+            )
+        ports = fake_ports(cluster, tmp_path)
+        runner = partial(
+            Runner,
+            ports=ports,
+            procedure=KINDS[golden.of].procedure,
+            request=golden.request,
+            answers=Approver(),
+            services=RehearsalServices(ports),
+            progress=SaysLines(lambda line: None),
+        )
+        assert runner().run()
+        if golden.turns_back:
+            assert runner().roll_back("Errors of clients.")
+        assert ports.run.load_plan().lowering is golden.lowering
+        state, plan, events = observe(ports), ports.run.load_plan(), ports.run.events()
+        monkeypatch.setattr("kafka_rollout.report.builders.observe", lambda ports: state)
+        found = list[Outcome]()
+        for number in range(len(events) + 1):
+            shortened = replace(ports, run=FirstEvents(ports.run, number))
+            found.append(build_report_of_run(Run(shortened, plan), procedure=KINDS[golden.of].procedure).outcome)
+        return found, events
+
+    return run
+
+
+@pytest.mark.parametrize("golden", GOLDEN, ids=NAMES)
+def test_an_outcome_comes_after_all_of_its_proofs(golden: Golden, broken_off: Broken) -> None:
+    outcomes, events = broken_off(golden)
+    assert outcomes[-1] == golden.outcome
+    proved = max(number for number, event in enumerate(events, start=1) if isinstance(event, PROOFS))
+    early = {
+        f"{outcome} after event {number} of {len(events)} ({events[number - 1].kind if number else 'none'})"
+        for number, outcome in enumerate(outcomes[:proved])
+        if outcome in TELLS_AN_END and (not golden.turns_back or outcome is golden.outcome)
+    }
+    assert not early
+    changed = min(number for number, event in enumerate(events, start=1) if isinstance(event, (*CHANGES, Started)))
+    assert Outcome.REFUSED not in outcomes[changed:], "it says that nothing was changed"
+    assert not set(outcomes[:changed]) - {Outcome.REFUSED, Outcome.STOPPED}
