@@ -11,15 +11,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from py4j.protocol import Py4JJavaError
+
 from kafka_rollout.base.errors import FatalError
 from kafka_rollout.base.system.files import write_whole
 from kafka_rollout.base.system.free_ports import HOST
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jvm.java import java_binary
+from kafka_rollout.releases.jvm.jvm import Jvm, root_cause, run_jvm
 
 Layout = Literal["separate", "combined", "mixed"]
 Quorum = Literal["static", "dynamic"]
+_STORAGE_TOOL = "kafka.tools.StorageTool"
+_FIRST_EXECUTE = Release(3, 9, 0)
+"""Its StorageTool has `execute`, which returns; `main` ends the process."""
 
 
 def kafka_uuid() -> str:
@@ -90,7 +96,6 @@ class ClusterDraft:
 
     def write(self, spec: ClusterSpec) -> None:
         """Write and format the nodes' homes."""
-        formatting: list[tuple[NodeSpec, subprocess.Popen[str]]] = []
         for node in spec.nodes:
             home = Path(str(node.directory))
             (home / "logs").mkdir(parents=True)
@@ -99,39 +104,74 @@ class ClusterDraft:
             write_whole(home / "server.properties", text.encode(), mode=0o644)
             options = f"-Xms64m\n-Xmx{self.heap}\n-XX:+UseSerialGC\n-XX:TieredStopAtLevel=1\n-Xshare:auto\n"
             write_whole(home / "jvm.options", options.encode(), mode=0o644)
-            formatting.append((node, self._format(spec, node)))
-        problems = []
-        for node, process in formatting:
-            output, _ = process.communicate(timeout=300)  # enough for a busy machine
-            if process.returncode != 0:
-                printed = [line for line in output.splitlines() if line.strip()]
-                problems.append(f"{node.name}: {printed[-1] if printed else 'no output'}")
-        if problems:
-            raise FatalError(f"Formatting cluster {self.name} failed: {problems[0]}", remedy="See the message.")
+        commands = [self._format(spec, node) for node in spec.nodes]
+        run = _format_in_one_process if self.release >= _FIRST_EXECUTE else _format_in_processes
+        for node, problem in zip(spec.nodes, run(self.libs, commands), strict=True):
+            if problem:
+                raise FatalError(
+                    f"Formatting cluster {self.name} failed: {node.name}: {problem}", remedy="See the message."
+                )
 
-    def _format(self, spec: ClusterSpec, node: NodeSpec) -> subprocess.Popen[str]:
+    def _format(self, spec: ClusterSpec, node: NodeSpec) -> list[str]:
+        """Return the arguments of kafka-storage.sh for a node."""
         home = Path(str(node.directory))
-        command = [str(java_binary()), "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-        command += ["-cp", str(self.libs / "*"), "kafka.tools.StorageTool", "format"]
-        command += ["-t", self.cluster_id, "-c", str(home / "server.properties")]
-        command += self.format_options
+        arguments = ["format", "-t", self.cluster_id, "-c", str(home / "server.properties"), *self.format_options]
         if self.metadata_version is not None:
-            command += ["--release-version", self.metadata_version]
+            arguments += ["--release-version", self.metadata_version]
         if self.quorum == "dynamic" and node.is_controller:
             voters = (
                 f"{other.node_id}@{other.controller_address}:"
                 f"{self.directory_ids.setdefault(other.node_id, kafka_uuid())}"
                 for other in spec.controllers
             )
-            command += ["--initial-controllers", ",".join(voters)]
-        return subprocess.Popen(
-            command,
+            arguments += ["--initial-controllers", ",".join(voters)]
+        return arguments
+
+
+def _format_in_one_process(libs: Path, commands: Sequence[Sequence[str]]) -> list[str]:
+    """Run kafka-storage.sh with each of these arguments, in one JVM; return why each failed, empty if it did not.
+
+    A JVM for each command is most of its processor time.
+    """
+    with run_jvm(libs) as jvm:
+        return [_execute(jvm, arguments) for arguments in commands]
+
+
+def _execute(jvm: Jvm, arguments: Sequence[str]) -> str:
+    java = jvm.packages.java
+    printed = java.io.ByteArrayOutputStream()
+    words = jvm.array(java.lang.String, list(arguments))
+    try:
+        code = jvm.static(_STORAGE_TOOL).execute(words, java.io.PrintStream(printed))
+    except Py4JJavaError as error:
+        return str(root_cause(error).getMessage())
+    return "" if code == 0 else _last_line(str(printed.toString()))
+
+
+def _format_in_processes(libs: Path, commands: Sequence[Sequence[str]]) -> list[str]:
+    """As `_format_in_one_process`, for a release whose tool ends its process."""
+    java = [str(java_binary()), "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", str(libs / "*")]
+    formatting = [
+        subprocess.Popen(
+            [*java, _STORAGE_TOOL, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             env={key: os.environ[key] for key in ("PATH", "HOME", "LANG", "TMPDIR") if key in os.environ},
         )
+        for arguments in commands
+    ]
+    problems = []
+    for process in formatting:
+        output, _ = process.communicate(timeout=300)  # enough for a busy machine
+        problems.append("" if process.returncode == 0 else _last_line(output))
+    return problems
+
+
+def _last_line(printed: str) -> str:
+    lines = [line for line in printed.splitlines() if line.strip() and not line.startswith("\tat ")]
+    return lines[-1] if lines else "no output"
 
 
 def node_properties(spec: ClusterSpec, node: NodeSpec, data: Path, *, quorum: Quorum = "static") -> dict[str, str]:
