@@ -57,21 +57,31 @@ SUCCESSES = st.one_of(
 )
 
 
+PREFIXES = st.sampled_from(["", "[GroupMetadataManager brokerId=1] ", "[x]: "])
+
+
 @st.composite
 def events(draw: st.DrawFn, messages: st.SearchStrategy[tuple[str, str]] = SUCCESSES) -> str:
     """One line of a log in a layout that is read."""
     message, logger = draw(messages)
-    prefix = draw(st.sampled_from(["", "[GroupMetadataManager brokerId=1] ", "[x]: "]))
-    form = draw(st.sampled_from(list(FORMS.values())))
+    prefix, form = draw(PREFIXES), draw(st.sampled_from(list(FORMS.values())))
     return form.format(draw(DATES), "INFO", prefix + message, logger)
+
+
+# A strategy that is made for each text would translate its regular expressions again.
+EVENTS_AND_WORDS = st.lists(st.one_of(events(), WORDS), max_size=6)
+FIRST_LINES = st.one_of(WORDS, st.just("x (kafka.a.B)"), st.just("x\n (kafka.a.B)"))
+LAST_LINES = st.one_of(WORDS, DATES.map("[{}] INFO y".format), DATES.map("{} INFO y".format))
 
 
 @st.composite
 def texts(draw: st.DrawFn) -> str:
     """A text of a client: words and whole lines; its first and its last line complete a line of the log, or do not."""
-    first = draw(st.one_of(WORDS, st.just("x (kafka.a.B)"), st.just("x\n (kafka.a.B)")))
-    last = draw(st.one_of(WORDS, DATES.map("[{}] INFO y".format), DATES.map("{} INFO y".format)))
-    return "\n".join([first, *draw(st.lists(st.one_of(events(), WORDS), max_size=6)), last])
+    first, last = draw(FIRST_LINES), draw(LAST_LINES)
+    return "\n".join([first, *draw(EVENTS_AND_WORDS), last])
+
+
+TEXTS = st.lists(texts(), max_size=4)
 
 
 @st.composite
@@ -80,7 +90,7 @@ def logs(draw: st.DrawFn) -> tuple[str, ...]:
     lines = [
         f"[2026-11-28 08:00:00,000] INFO [GroupCoordinator 1]: member joins group {text} in state Empty "
         "(kafka.coordinator.group.GroupCoordinator)"
-        for text in draw(st.lists(texts(), max_size=4))
+        for text in draw(TEXTS)
     ]
     return tuple("\n".join(lines).split("\n")) if lines else ()
 
