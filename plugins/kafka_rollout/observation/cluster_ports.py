@@ -422,8 +422,11 @@ Result = TypeVar("Result")
 
 def at_once(act: Callable[[_Item], _T], items: Iterable[_Item], *, most: int = ASKED_AT_ONCE) -> list[_T]:
     """Act on some items in parallel, at most `most` at a time; return the results. Raise the first error at the end."""
+    each = list(items)
+    if len(each) <= 1:  # as in most gates: a thread costs more than many an act
+        return [act(item) for item in each]
     with ThreadPoolExecutor(max_workers=most, thread_name_prefix="steps") as pool:
-        return list(pool.map(act, items))
+        return list(pool.map(act, each))
 
 
 def once_per_node(read: Callable[[NodeSpec], _T]) -> Callable[[NodeSpec], _T]:
