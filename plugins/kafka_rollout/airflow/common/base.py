@@ -30,6 +30,7 @@ from kafka_rollout.model.plan import Plan
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.planning.request import Request, request_of
 from kafka_rollout.preparation.frozen_plan import check_plan
+from kafka_rollout.procedure import parts
 from kafka_rollout.procedure.kinds import run_of_dag
 from kafka_rollout.run.events import Event, StepBegan, StepEnded, StepOutcome, TakenOver, newest
 from kafka_rollout.run.ports import RunStore
@@ -155,6 +156,27 @@ def task_states(context: Context) -> dict[str, str]:
     return states
 
 
+def skip_unless_begun(cluster: str, context: Context) -> None:
+    """Skip the task if a user's own DAG has not let the run begin: a task before the group failed or was skipped."""
+    from kafka_rollout.run.store.opening import open_run
+
+    if open_run(cluster, str(context["run_id"])).events():
+        return
+    if task_states(context).get(parts.OBSERVE.id) in ("skipped", "upstream_failed"):
+        raise AirflowSkipException("The run has not begun: a task before it failed or was skipped.")
+
+
+def refuse_unless_observed(context: Context) -> None:
+    """Fail or skip a task that also runs after a failed scan, unless the observation before the scan succeeded: a
+    user's task before the group can fail or be skipped, also in a run that was cleared.
+    """
+    observed = task_states(context).get(parts.OBSERVE.id)
+    if observed == "skipped":
+        raise AirflowSkipException(f"The task {parts.OBSERVE.id} was skipped.")
+    if observed != "success":
+        raise AirflowFailException(f"The task {parts.OBSERVE.id} is {observed}. Clear it, or the task before it.")
+
+
 class RolloutOperator(OneLineLogs, BaseOperator):
     """One step on one cluster. The id of the task is that of the step."""
 
@@ -166,6 +188,7 @@ class RolloutOperator(OneLineLogs, BaseOperator):
         self.records: Records = {}  # of answers, that this attempt has read
 
     def execute(self, context: Context) -> Any:
+        skip_unless_begun(self.cluster, context)
         return self.attempt(context, "act", begins=True)
 
     def attempt(self, context: Context, then: str, records: Records | None = None, *, begins: bool = False) -> Any:

@@ -16,6 +16,7 @@ from kafka_rollout.airflow.common.base import (
     last_failure_sentence,
     request_in,
     skip_if,
+    skip_unless_begun,
     task_states,
 )
 from kafka_rollout.airflow.common.cluster_hook import KafkaClusterHook
@@ -142,6 +143,8 @@ class OutcomeOperator(RolloutOperator):
             raise AirflowFailException(f"The traffic check found {traffic['discrepancies']} discrepancies.{details}")
         states = task_states(context).items()
         failed = sorted(task_id for task_id, state in states if state == "failed" and task_id != self.task_id)
+        if not failed:
+            skip_unless_begun(self.cluster, context)
         if failed and not report:
             events = open_run(self.cluster, str(context["run_id"])).events()
             owner = find_other_owner(events, context)

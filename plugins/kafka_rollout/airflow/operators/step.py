@@ -19,6 +19,7 @@ from kafka_rollout.airflow.approvals.asking import (
 from kafka_rollout.airflow.common.base import (
     RolloutOperator,
     frozen_plan,
+    refuse_unless_observed,
     request_in,
     skip_if,
 )
@@ -30,7 +31,7 @@ from kafka_rollout.gates.gate import WatchState
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.observation.run import Run
 from kafka_rollout.procedure.kinds import KINDS, run_of_dag
-from kafka_rollout.procedure.step import ActStep, JumpStep, StepCall
+from kafka_rollout.procedure.step import ActStep, JumpStep, RunsAfter, StepCall
 from kafka_rollout.run.events import Begun, Decision, StepsSkipped
 from kafka_rollout.run.projections.offline import can_be_undone, stop_has_begun
 
@@ -49,6 +50,11 @@ class StepOperator(RolloutOperator):
         super().__init__(**kwargs)
         self.step = step
         self.has_plan = has_plan
+
+    def execute(self, context: Context) -> Any:
+        if not self.has_plan and self.step.runs_after is RunsAfter.ANYTHING:
+            refuse_unless_observed(context)
+        return super().execute(context)
 
     def act(self, context: Context, ports: ClusterPorts) -> Any:
         call = self.call(context, ports)
