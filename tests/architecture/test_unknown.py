@@ -63,6 +63,7 @@ EMPTY = {
     "preparation/node_checks.py:node_configs": "Need.CONFIGS reports a node without a configuration",
     "preparation/plan_making.py:observe_files": "the plan itself refuses the target",
     "roll/gate_checks.py:_is_past": "the conditions of the gate show what runs",
+    "roll/log_starts.py:note_moved_starts": "the gate after the start reports that the state cannot be read",
     "roll/stop.py:_refuse_unloadable": "the approver of the rollback has accepted that the logs are unread",
     "roll/walk.py:_batch": "the gate waits again",
 }

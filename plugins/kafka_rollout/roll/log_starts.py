@@ -15,12 +15,13 @@ from kafka_rollout.base.wording import count, few, nodes
 from kafka_rollout.gates.gate import Gate, GateCondition, doubtful
 from kafka_rollout.model.contents import Difference, comparable_starts, unexplained_starts
 from kafka_rollout.observation.node_steps import is_rollback_step
-from kafka_rollout.observation.run import ReadRun
+from kafka_rollout.observation.run import ReadRun, Run
 from kafka_rollout.preparation.state_comparison import STATE_LOST, load_state_before
 from kafka_rollout.run.events import events_of, has
 from kafka_rollout.run.step_events import ContentsTaken, Started
 
 CONDITION = "log starts"
+MOVED = "state/moved-starts.json"  # topics
 # A broker removes segments 30 s after its start (log.initial.task.delay.ms), and the default soak is 60 s.
 _AGE_S, _AGE_TIMES = 30.0, 20
 _SHOWN = 20
@@ -81,9 +82,32 @@ def check_log_starts(run: ReadRun, gate: Gate, accepted: Mapping[str, str]) -> t
         evidence = f"of {count(known.compared, 'partition')}, none that {nodes(known.brokers)} lead moved so"
         return (GateCondition(name=CONDITION, is_met=True, evidence=evidence),)
     sentences = [one.sentence for one in known.found]
-    topics = sorted({one.subject.rpartition("-")[0] for one in known.found})
+    topics = sorted({_topic(one) for one in known.found})
     condition = doubtful(CONDITION, few(sentences, limit=3), _doubts(topics), accepted)
     return (condition if condition.is_met else condition.listing([one.subject for one in known.found]),)
+
+
+def note_moved_starts(run: Run) -> None:
+    """Before the first start of the run, note the topics whose log starts moved so: no broker of the run did that.
+
+    A run can wait for its window for days after the state was recorded, and clients of these topics delete records.
+    """
+    if has(run.history.events(), Started):
+        return
+    try:
+        before = load_state_before(run.ports)
+    except FatalError:
+        return
+    above = {} if before is None else comparable_starts(before, run.ports.clock.now())
+    if before is None or not above:
+        return
+    brokers = [one.node_id for one in run.cluster.brokers]
+    found = unexplained_starts(before, run.ports.admin.log_starts(brokers, above))
+    run.history.attach(MOVED, sorted({_topic(one) for one in found}))
+
+
+def _topic(moved: Difference) -> str:
+    return moved.subject.rpartition("-")[0]
 
 
 def _read(run: ReadRun, starts: int, brokers: tuple[int, ...]) -> _Reading | None:
@@ -91,7 +115,8 @@ def _read(run: ReadRun, starts: int, brokers: tuple[int, ...]) -> _Reading | Non
     before = load_state_before(run.ports)
     if before is None:
         return None
-    above = comparable_starts(before, at)
+    moved = frozenset(run.history.attachment(MOVED) or ())
+    above = {name: most for name, most in comparable_starts(before, at).items() if name.rpartition("-")[0] not in moved}
     found = unexplained_starts(before, run.ports.admin.log_starts(brokers, above)) if above else ()
     seconds = run.ports.clock.now() - at
     return _Reading(starts=starts, at=at, seconds=seconds, brokers=brokers, compared=len(above), found=found)

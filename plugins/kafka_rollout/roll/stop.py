@@ -50,6 +50,7 @@ from kafka_rollout.preparation.node_checks import (
 )
 from kafka_rollout.preparation.replayed_metadata import unkept_metadata
 from kafka_rollout.roll.gate_checks import check_gate, check_stop_is_safe, check_stops_are_safe, observe_all
+from kafka_rollout.roll.log_starts import note_moved_starts
 from kafka_rollout.roll.metadata_logs import refuse_unreadable, starts_older_release
 from kafka_rollout.run.events import RollbackClosed, RollbackUnread, events_of
 from kafka_rollout.run.projections.approvals import find_unaccepted_of_rollback
@@ -143,6 +144,7 @@ def refuse_unread(run: Run, release_step: ReleaseStep, nodes: Sequence[NodeSpec]
         refuse_new_losses(run)
     if is_first:
         refuse_new_in_metadata(run)
+        note_moved_starts(run)
 
 
 def _check_stop(

@@ -78,6 +78,27 @@ def test_what_a_broker_before_the_roll_or_a_client_of_the_settings_moved_holds_n
     assert after(ports, plan).passes
 
 
+def test_a_topic_whose_clients_deleted_records_while_the_run_waited_for_its_window_holds_nothing(
+    ports: ClusterPorts, cluster: FakeCluster, plan: Plan
+) -> None:
+    cluster.log_starts = {"archive-1": 300}
+    replace_first(ports, plan)
+    cluster.log_starts = {"archive-0": 300, "archive-1": 400}
+    assert after(ports, plan).passes
+
+
+def test_what_moves_between_two_starts_is_not_noted_as_of_clients(
+    ports: ClusterPorts, cluster: FakeCluster, plan: Plan
+) -> None:
+    """The second stop comes after a broker of the new release could have moved it."""
+    replace_first(ports, plan)
+    assert after(ports, plan).passes
+    cluster.log_starts = {"archive-0": 300}
+    ports.clock.sleep(4000)  # what a stop needs is read again after a pause
+    replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, STEP, 13)))
+    assert "archive-0 began at offset 0" in after(ports, plan, 13).waits_for
+
+
 def test_a_start_that_moves_later_holds_the_gate_of_a_later_broker(
     ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
@@ -100,6 +121,8 @@ def test_a_soak_reads_the_log_starts_again_after_what_a_broker_does_first_and_af
 
     monkeypatch.setattr(FakeAdmin, "log_starts", count)
     replace_first(ports, plan)
+    assert asked == [(11, 12, 13)], "before the first start"
+    asked.clear()
     gate = GateRef(kind=GateKind.AFTER_START, release_step=STEP, node_id=12).resolve(plan, ports.cluster)
     # Kafka's log.initial.task.delay.ms is 30 s.
     wait_for_gate(Run(ports, plan), gate, replace(POLICY, soak_s=Request().soak_s))
