@@ -70,6 +70,7 @@ class FakeHost:
     masked: bool = False
     free: str = "900000"
     space: str = "900000000"
+    mode: str = "81a4"  # of the log file
     sudo: str = "1.9.13p3"
     stop: str = "5min"
     java: str = f"{JAVA}/bin/java"
@@ -144,18 +145,19 @@ class FakeHost:
 
     def _root(self, program: str, words: list[str], text: str | None) -> Done:
         match program, words:
-            case "cat", [path] if path in self.unreadable:
-                return done_with(1, "", f"cat: {path}: {self.unreadable[path]}")
-            case "cat", [path]:
-                missing = done_with(1, "", f"cat: {path}: No such file or directory")
+            case "dd", [read, "iflag=nonblock", "bs=1M", "status=none"]:
+                path = read.removeprefix("if=")
+                if path in self.unreadable:
+                    return done_with(1, "", f"dd: failed to open '{path}': {self.unreadable[path]}")
+                missing = done_with(1, "", f"dd: failed to open '{path}': No such file or directory")
                 return done_with(0, self.files[path], "") if path in self.files else missing
             case "sha256sum", [path] if path not in self.files:
                 return done_with(1, "", f"sha256sum: {path}: No such file or directory")
             case "sha256sum", [path]:
                 return done_with(0, f"{sha256(self.files[path].encode('latin-1')).hexdigest()}  {path}\n", "")
-            case "stat", ["--dereference", "--format=%i/%s", path]:
+            case "stat", ["--dereference", "--format=%i/%s/%f", path]:
                 missing = done_with(1, "", f"stat: cannot statx '{path}': No such file or directory")
-                seen = done_with(0, f"{self.inodes.get(path, 7)}/{len(self.files.get(path, ''))}\n", "")
+                seen = done_with(0, f"{self.inodes.get(path, 7)}/{len(self.files.get(path, ''))}/{self.mode}\n", "")
                 return seen if path in self.files else missing
             case "tail", ["--bytes", offset, path, "|", *_] if path in self.files:
                 return done_with(0, self.files[path][int(offset) - 1 :], "")

@@ -279,7 +279,7 @@ def _write(target: Path, content: bytes) -> None:
 
 
 _ENTRY = re.compile(r"([df])/(\d+)/([^/]+)(?:/([^/]+))?")
-_NO_MATCH, _VANISHED = 1, 2  # exit codes of grep: no file has a topic id; a file disappeared
+_NO_MATCH = 1  # exit code of find if that of grep is not 0: no file of one call has a topic id
 MORE_BYTES = (
     "Set KAFKA_ROLLOUT_REHEARSE_GIB to a higher number, rehearse from a backup (rehearse --backup), or continue "
     "without a rehearsal."
@@ -316,7 +316,7 @@ class CopyLimit:
 class HostFiles:
     """As FilesHere, for a node with the runtime ssh_service: over SSH, file by file, as the user of the node.
 
-    The commands are those of `RehearsalRights`, and `cat` for the metadata log. A copy has limits of bytes and of time,
+    The commands are those of `RehearsalRights`, and one for the metadata log. A copy has limits of bytes and of time,
     because the user of the node can list other sizes than those of the files.
     """
 
@@ -349,9 +349,9 @@ class HostFiles:
         """Return what Kafka writes (PartitionMetadataFile): the version 0 and the topic id."""
         right = self._rights(directory).topic_ids
         done = self.commands.sudo(self.node, right, within_s=LIST_S)
-        if done.code not in (_NO_MATCH, _VANISHED):
-            self.commands.expect(self.node, right, done)
         self.commands.refuse_missing_right(self.node, right, done)
+        if "find: " in done.err or done.code not in (0, _NO_MATCH):
+            self.commands.expect_listed(self.node, right, done)
         line = re.compile(rf"{re.escape(str(directory))}/([^/]+)/{re.escape(PARTITION_METADATA)}:(topic_id: \S+)")
         topic_ids = {match[1]: match[2] for match in filter(None, map(line.fullmatch, done.out.splitlines()))}
         return {name: f"version: 0\n{topic_ids[name]}\n".encode() for name in folders if name in topic_ids}

@@ -243,7 +243,7 @@ def test_a_configuration_that_is_managed_elsewhere_is_never_written() -> None:
     assert not [right for right in rights.all(DATA) if right.as_user == "root" and right.program in {"cp", "tee"}]
 
 
-READS = ("cat", "tail", "stat", "find", "grep", "sha256sum", "df", "ls")
+READS = ("dd", "tail", "stat", "find", "grep", "sha256sum", "df", "ls")
 
 
 def reading(folder: Path) -> list[HostRight]:
@@ -281,3 +281,27 @@ def test_what_is_read_of_a_link_is_what_is_read_of_the_file_or_directory_behind_
     for one, other in zip(reading(real), reading(linked), strict=True):
         assert run(one) != "", one
         assert run(other) == run(one), other
+
+
+@pytest.mark.parametrize("waits", [False, True], ids=["no writer", "a writer that waits"])
+def test_a_fifo_in_the_place_of_a_file_is_not_waited_for(tmp_path: Path, waits: bool) -> None:
+    """The user of the node can make one in its directories."""
+    names = ("server.properties", "server.properties.0.0.0", "data/meta.properties")
+    inside = ("data/__cluster_metadata-0/quorum-state", f"data/__consumer_offsets-0/{'0' * 20}.log")
+    held = []
+    for name in (*names, *inside):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        os.mkfifo(tmp_path / name)
+        if waits:
+            held.append(os.open(tmp_path / name, os.O_RDWR))
+    try:
+        meta = HostRights(ServiceSpec(host="h")).read_directory_id(f"{tmp_path}/data")
+        found = [meta, *(one for one in reading(tmp_path) if one.program == "dd")]
+        assert len(found) == 5
+        for right in found:
+            words = [right.program, *right.command(**EXAMPLE)[5:]]
+            done = subprocess.run(words, capture_output=True, timeout=10, check=False)
+            assert (done.stdout, done.returncode != 0) == (b"", waits)
+    finally:
+        for descriptor in held:
+            os.close(descriptor)

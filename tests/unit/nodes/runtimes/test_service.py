@@ -184,7 +184,7 @@ def test_a_unit_in_a_restart_loop_is_stopped_before_an_installation() -> None:
         (FakeHost(active="inactive", pid=0, releases={"4.2.1"}), RefusedError, "no /opt/kafka_2.13-4.3.1/libs"),
         (FakeHost(active="inactive", pid=0, link_is_folder=True), UserError, "is not a symbolic link"),
         (FakeHost(), FatalError, "still runs as process 50, so nothing was installed"),
-        (FakeHost(active="inactive", pid=0, refused={"cat"}), RefusedError, "cannot read its configuration"),
+        (FakeHost(active="inactive", pid=0, refused={"dd"}), RefusedError, "cannot read its configuration"),
     ],
 )
 def test_an_installation_that_cannot_be_done_changes_nothing(host: FakeHost, error: type[Exception], says: str) -> None:
@@ -520,9 +520,28 @@ def test_a_description_of_a_host_has_one_reading_of_the_configuration() -> None:
     host, lines = FakeHost(), list[str]()
     host.on_command = lines.append
     runtime_on(host).host(NODE, [R431])
-    assert [line for line in lines if line.endswith("/etc/kafka/server.properties") and "-l" not in line.split()] == [
-        "sudo -n -u kafka /usr/bin/cat /etc/kafka/server.properties"
+    read = "if=/etc/kafka/server.properties"
+    assert [line for line in lines if read in line.split() and "-l" not in line.split()] == [
+        "sudo -n -u kafka /usr/bin/dd if=/etc/kafka/server.properties iflag=nonblock bs=1M status=none"
     ]
+
+
+def test_a_configuration_that_is_no_file_is_refused() -> None:
+    """What a FIFO prints without a writer."""
+    host = FakeHost(files={"/etc/kafka/server.properties": ""})
+    with pytest.raises(RefusedError, match=r"/etc/kafka/server\.properties on host kafka-1 is empty, or is a FIFO"):
+        runtime_on(host).config(NODE)
+
+
+def test_a_log_that_is_no_file_is_refused_before_it_is_read() -> None:
+    node, lines = node_of(log_file="/var/log/kafka/pipe"), list[str]()
+    host = FakeHost(mode="11a4", files={"/var/log/kafka/pipe": "", "/etc/kafka/server.properties": "node.id=1\n"})
+    host.on_command = lines.append
+    runtime = runtime_on(host)
+    with pytest.raises(RefusedError, match="/var/log/kafka/pipe on host kafka-1 is not a file"):
+        runtime.log_tail(node)
+    runtime.host(node, [R431])
+    assert not [line for line in lines if "/tail" in line and "-l" not in line.split()]
 
 
 def test_the_formats_of_directories_are_read_as_the_user_of_the_node() -> None:
@@ -537,10 +556,13 @@ def test_the_formats_of_directories_are_read_as_the_user_of_the_node() -> None:
         "/new": DirectoryFormat(),
     }
     host.unreadable["/data/meta.properties"] = "Input/output error"
-    assert runtime.directory_formats(NODE, config)["/data"].problem == "cat: /data/meta.properties: Input/output error"
-    host.refused.add("cat")
+    assert (
+        runtime.directory_formats(NODE, config)["/data"].problem
+        == "dd: failed to open '/data/meta.properties': Input/output error"
+    )
+    host.refused.add("dd")
     assert runtime.directory_formats(NODE, config)["/new"].problem == (
-        "sudo refuses (kafka) NOPASSWD: /usr/bin/cat /new/meta.properties"
+        "sudo refuses (kafka) NOPASSWD: /usr/bin/dd if\\=/new/meta.properties iflag\\=nonblock bs\\=1M status\\=none"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from kafka_rollout.base.errors import RefusedError, TransientError, UserError
 from kafka_rollout.model.topology import ClusterSpec
-from kafka_rollout.nodes.runtimes.hosts.rights import NodeDirectories, sudoers_files
+from kafka_rollout.nodes.runtimes.hosts.rights import NodeDirectories, RehearsalRights, sudoers_files
 from kafka_rollout.nodes.runtimes.hosts.service import SshServiceRuntime
 from kafka_rollout.nodes.runtimes.hosts.shells import Done
 from kafka_rollout.rehearsal.machine.local import real_directories
@@ -210,14 +211,39 @@ def test_a_missing_right_is_named_with_its_line(
     real = LocalHost.run
 
     def run(self: LocalHost, name: str, command: Any, **options: Any) -> Done:
-        if "/usr/bin/grep" in command:
+        if "partition.metadata" in command:
             return Done(1, b"", "sudo: a password is required")
         return real(self, name, command, **options)
 
     monkeypatch.setattr(LocalHost, "run", run)
     with pytest.raises(RefusedError, match="cannot read the topic ids that a rehearsal copies") as refused:
         copy_of(files_on(host), tmp_path / "far")
-    assert "NOPASSWD: /usr/bin/grep -rsH" in refused.value.remedy
+    assert "NOPASSWD: /usr/bin/find -L" in refused.value.remedy
+
+
+def test_nothing_is_read_below_the_folders_of_partitions(host: LocalHost, tmp_path: Path) -> None:
+    """Other folders can be mounts, with files without an end, or pipes."""
+    for folder in ("snapshots/orders-7", "orders-0/deep"):
+        (host.data / folder).mkdir(parents=True)
+        (host.data / folder / "partition.metadata").write_text("version: 0\ntopic_id: Zk9xQ2h4T3JkZXJz\n")
+    (host.data / "pipe-0").mkdir()
+    os.mkfifo(host.data / "pipe-0/partition.metadata")
+    right = RehearsalRights("kafka", str(host.data)).topic_ids
+    found = host.run("kafka-1", right.command()).out.splitlines()
+    assert {Path(line.partition(":")[0]).parent.parent for line in found} == {host.data}
+
+
+def test_a_partition_whose_folder_is_a_link_is_copied(host: LocalHost, tmp_path: Path) -> None:
+    moved = tmp_path / "other disk"
+    for name in ("orders-0", "__consumer_offsets-0"):
+        moved.mkdir(exist_ok=True)
+        (host.data / name).rename(moved / name)
+        (host.data / name).symlink_to(moved / name)
+    copied = copy_of(files_on(host), tmp_path / "far")
+    here = node_files(host.node, {"log.dirs": str(host.data)})
+    assert copied == copy_of(here, tmp_path / "near")
+    assert any(name.startswith("__consumer_offsets-0/") and name.endswith(".log") for name in copied)
+    assert copied["orders-0/partition.metadata"]
 
 
 def test_the_directory_of_another_node_is_refused(host: LocalHost) -> None:

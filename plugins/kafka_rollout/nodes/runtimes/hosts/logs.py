@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import stat
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -70,6 +71,13 @@ def read_journal_on(commands: HostCommands, node: NodeSpec, unit: UnitState, aft
     )
 
 
+def read_log_tail(commands: HostCommands, node: NodeSpec, right: HostRight, lines: int) -> tuple[str, ...]:
+    """Return the last lines of the log file; none without one. Raises RefusedError if it is no file."""
+    if _status(commands, node) is None:
+        return ()
+    return tuple(commands.act(node, right, lines=lines).out.splitlines()[-lines:])
+
+
 def read_own_lines(
     commands: HostCommands, node: NodeSpec, unit: UnitState, start: StartRecord | None, lines: int
 ) -> tuple[str, ...]:
@@ -79,7 +87,7 @@ def read_own_lines(
     """
     place = None if start is None else parse_place(start.log_place)
     right = rights_of(node).read_log_on
-    if place is not None and right is not None:
+    if place is not None and right is not None and _status(commands, node) is not None:
         done = _read_log(commands, node, right, place.offset, f"tail --lines {lines}")
         if done is not None and (found := done.out.splitlines()):
             return tuple(found)
@@ -135,7 +143,14 @@ def _status(commands: HostCommands, node: NodeSpec) -> tuple[int, int] | None:
     done = None if right is None else commands.sudo(node, right)
     if right is None or done is None or MISSING in done.err:
         return None
-    inode, _, size = commands.expect(node, right, done).out.strip().partition("/")
+    inode, _, rest = commands.expect(node, right, done).out.strip().partition("/")
+    size, _, mode = rest.partition("/")
+    if not stat.S_ISREG(int(mode, 16) if re.fullmatch("[0-9a-f]+", mode) else 0):
+        service = service_of(node)
+        raise RefusedError(
+            f"{service.log_file} on host {service.host} is not a file, but a FIFO or a device, for example.",
+            remedy="Set log_file in the inventory to a file that the node writes, or remove it to read the journal.",
+        )
     return read_number(inode, "the inode of the log file"), read_number(size, "the size of the log file")
 
 

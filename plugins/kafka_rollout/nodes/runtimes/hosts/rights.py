@@ -59,7 +59,7 @@ it refuses every command.
 """
 DRAFT = ".kafka-rollout"  # suffix of a file or link that is renamed when it is complete
 # What a command reads is that of the file behind a link, as for `cat` and `tail`, which read its content.
-_FOLLOW = ("--dereference", "--format=%i/%s")
+_FOLLOW = ("--dereference", "--format=%i/%s/%f")
 _COPY = ("-aT", "--remove-destination")  # follows no link in the place of the copy
 
 
@@ -118,11 +118,14 @@ class HostRights:
         def write(program: str, *arguments: str, purpose: str = "change its configuration") -> HostRight:
             return HostRight(writer, program, arguments, purpose)
 
+        def content(purpose: str, path: str) -> HostRight:
+            return _content(service.user, purpose, path)
+
         def systemctl(purpose: str, *words: str) -> HostRight:
             return HostRight(_ROOT, "systemctl", (*words, service.unit), purpose)
 
         self.service = service
-        self.read_configuration = read("read its configuration", "cat", file)
+        self.read_configuration = content("read its configuration", file)
         self.list_open_files = read("see which release its process has loaded", "ls", "-l", "/proc/{pid}/fd")
         self.find_java = read("see which Java its process runs", "readlink", "/proc/{pid}/exe")
         # Without a file, the log is in the journal, which the SSH user reads as a member of systemd-journal.
@@ -144,7 +147,7 @@ class HostRights:
         # Who can change the files that root writes, and the folders above them.
         paths = changed_paths(service)
         self.see_paths = read("see who can change the files that a run changes", "stat", "--format=%f/%u/%U/%n", *paths)
-        self.read_copy = read("read a copy of its configuration", "cat", f"{file}.{{release}}")
+        self.read_copy = content("read a copy of its configuration", f"{file}.{{release}}")
         self.digest = read("verify its changed configuration", "sha256sum", draft)
         self.sync = read("write its configuration to disk", "sync", draft)
         self.back_up = write("cp", *_COPY, file, f"{file}.{{release}}", purpose="back up its configuration")
@@ -154,7 +157,7 @@ class HostRights:
         self.switch_configuration = write("mv", "-T", draft, file)
 
     def read_directory_id(self, directory: str) -> HostRight:
-        return HostRight(self.service.user, "cat", (f"{directory}/meta.properties",), "read the ids of its directories")
+        return _content(self.service.user, "read the ids of its directories", f"{directory}/meta.properties")
 
     def of_package(self, words: tuple[str, ...]) -> HostRight:
         """A command of the package in the inventory."""
@@ -184,6 +187,12 @@ class HostRights:
         return (*rights, *MetadataRights(self.service.user, metadata).all())
 
 
+def _content(user: str, purpose: str, path: str) -> HostRight:
+    """The command that prints a file. It does not wait for the writer of a FIFO in its place, as `cat` would: it prints
+    nothing then, or fails."""
+    return HostRight(user, "dd", (f"if={path}", "iflag=nonblock", "bs=1M", "status=none"), purpose)
+
+
 def held_names(service: ServiceSpec) -> tuple[str, ...]:
     """Return the packages whose hold an installation with apt removes (apt-get(8), --allow-change-held-packages). A
     lock of dnf or zypper blocks an installation instead."""
@@ -205,7 +214,7 @@ class MetadataRights:
         places = (f"{directory}/meta.properties", f"{directory}/bootstrap.checkpoint", log)
         listed = ("-maxdepth", "2", "-printf", "%y/%s/%T@/%i%p|")
         self.list = read("list its metadata log", "find", "-H", *places, *listed)
-        self.read = read("read its metadata log", "cat", file)
+        self.read = _content(user, "read its metadata log", file)
         self.digest = read("verify a copy in its metadata log", "sha256sum", file + DRAFT)
         self.free = read("see the free space of its metadata log", "df", "--output=avail", "--block-size=1", directory)
         self.copy = change("cp", "-pT", file, to + DRAFT)
@@ -232,11 +241,13 @@ class RehearsalRights:
         def read(what: str, program: str, *arguments: str) -> HostRight:
             return HostRight(user, program, arguments, f"{what} that a rehearsal copies")
 
+        # Kafka also loads a partition whose folder is a link. Nothing below the folders of partitions is read.
         listed = ("-mindepth", "1", "-maxdepth", "2", "-printf", "%y/%s/%P|")
-        self.list = read("list the files", "find", "-H", directory, *listed)
-        topic_ids = ("-rsH", "--include=partition.metadata", "^topic_id:")
-        self.topic_ids = read("read the topic ids", "grep", *topic_ids, directory)
-        self.read = read("read the coordinator logs", "cat", f"{directory}/{{log}}")
+        self.list = read("list the files", "find", "-L", directory, *listed)
+        metadata = ("-mindepth", "2", "-maxdepth", "2", "-name", "partition.metadata", "-type", "f")
+        shown = ("-exec", "grep", "-sH", "^topic_id:", "{}", "+")
+        self.topic_ids = read("read the topic ids", "find", "-L", directory, *metadata, *shown)
+        self.read = _content(user, "read the coordinator logs that a rehearsal copies", f"{directory}/{{log}}")
 
     def all(self) -> tuple[HostRight, ...]:
         return tuple(vars(self).values())  # in this order in the sudoers file

@@ -72,6 +72,7 @@ from kafka_rollout.nodes.runtimes.hosts.logs import (
     read_file_on,
     read_journal,
     read_journal_on,
+    read_log_tail,
     read_own_lines,
 )
 from kafka_rollout.nodes.runtimes.hosts.names import find_unresolved
@@ -400,7 +401,7 @@ class SshServiceRuntime(HostCommands):
             return read_own_lines(self, node, unit, start, lines)
         if right is None:
             return read_journal(self, node, lines)
-        return tuple(self.act(node, right, lines=lines).out.splitlines()[-lines:])
+        return read_log_tail(self, node, right, lines)
 
     def process_log(self, node: NodeSpec, after: str = "") -> LogPart | None:
         unit = self.unit(node)
@@ -628,7 +629,14 @@ class SshServiceRuntime(HostCommands):
             )
 
     def _configuration(self, node: NodeSpec) -> bytes:
-        return self.act(node, rights_of(node).read_configuration).content
+        content = self.act(node, rights_of(node).read_configuration).content
+        if not content:
+            service = service_of(node)
+            raise RefusedError(
+                f"{service.configuration_file} on host {service.host} is empty, or is a FIFO or a device.",
+                remedy=f"Correct configuration_file of node {node.name} in the inventory, or the file.",
+            )
+        return content
 
     def _record_start(self, node: NodeSpec, unit: UnitState, release: Release, place: str) -> None:
         """Record the newest process once, also if an earlier call was killed before its record."""

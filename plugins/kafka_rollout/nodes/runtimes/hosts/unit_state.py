@@ -47,7 +47,7 @@ from kafka_rollout.nodes.runtimes.hosts.file_writers import find_writers
 from kafka_rollout.nodes.runtimes.hosts.installing import is_pinned, is_provided, read_held
 from kafka_rollout.nodes.runtimes.hosts.link_users import read_link_users
 from kafka_rollout.nodes.runtimes.hosts.logging_files import read_logging_files
-from kafka_rollout.nodes.runtimes.hosts.logs import read_journal
+from kafka_rollout.nodes.runtimes.hosts.logs import read_journal, read_log_tail
 from kafka_rollout.nodes.runtimes.hosts.next_java import NextJava, find_next_java
 from kafka_rollout.nodes.runtimes.hosts.option_sources import ScriptsOfStart, UnitOptions, read_next_start
 from kafka_rollout.nodes.runtimes.hosts.release_folders import ReleaseFolder
@@ -493,10 +493,10 @@ def _count_unread(commands: HostCommands, node: NodeSpec) -> int:
     another finding."""
     right = rights_of(node).read_log
     lines: tuple[str, ...] = ()
-    if right is not None:
-        lines = tuple(commands.sudo(node, right, lines=READ_LINES).out.splitlines())
-    else:
-        with suppress(TransientError, RefusedError):
+    with suppress(TransientError, RefusedError):
+        if right is not None:
+            lines = read_log_tail(commands, node, right, READ_LINES)
+        else:
             lines = read_journal(commands, node, READ_LINES)
     return 0 if can_be_read(lines) else len(lines)
 
