@@ -33,7 +33,7 @@ def done_with(code: int, out: str, err: str) -> Done:
 class FakeHost:
     """`refused`: programs that sudo refuses. `cut_after`: a program after whose work the connection breaks once.
     `files` have one character for each byte; `inodes`: of some of them. `journal`: exit code and both outputs of
-    journalctl; `dropped`: what it has of suppressed messages. `disk`: free bytes
+    journalctl; `entries`: with --output=json; `dropped`: what it has of suppressed messages. `disk`: free bytes
     for a file. `unreadable`: path → error. `sudo_answers`: instead of the true ones. `uptime` in seconds.
     `listed`: exit code and output of `sudo --list`. `owners`: path → mode and owner; default: root's.
     `package`: the releases of its jars, if Kafka is a package of `available`; `held`: packages (None: unknown);
@@ -56,6 +56,7 @@ class FakeHost:
     history: list[str] = field(default_factory=list)
     inodes: dict[str, int] = field(default_factory=dict)
     journal: tuple[int, str, str] = (0, "", "")
+    entries: str = ""
     dropped: str = ""
     disk: int = 1 << 30
     unreadable: dict[str, str] = field(default_factory=dict)
@@ -293,8 +294,10 @@ class FakeHost:
             self.files[match[1]] = text or ""
         if match := re.fullmatch(r"if test -e (\S+); then cat \1; fi", line):
             return done_with(0, self.files.get(match[1], ""), "")
-        if line.startswith("journalctl"):
+        if line.startswith(("journalctl", "{ journalctl")):
             self.history.append(line)
+            if "--output=json" in line:
+                return done_with(0, self.entries, "")
             return done_with(0, self.dropped, "") if "MESSAGE_ID=" in line else done_with(*self.journal)
         if line.startswith("drain"):
             self.history.append(line)

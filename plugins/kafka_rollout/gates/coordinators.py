@@ -114,6 +114,8 @@ def coordinators_condition(
         return _unmet(_not_loaded(open_ones, len(led), errors)).listing(shown)
     if answers.groups is None or answers.transactional_ids is None:
         return _unmet("the broker does not list its groups and transactional ids yet")
+    if seen is not None and seen.is_cut:
+        return _unmet("the node's log is not read to its end yet")
     missing = _missing(partitions, led, answers, before)
     gone = f"; {_gone(missing)}" if missing else ""
     if errors:

@@ -201,7 +201,7 @@ def _explain(node: NodeSpec, name: str, value: float, state: ClusterState, expec
     faults, awaited = _explained(node, name, state, expected), expected.of(node.node_id)
     seen, doubt = expected.logs.get(node.node_id), ""
     is_enough = value <= len(faults)  # False for NaN
-    is_unknown = seen is None or seen.why_unknown or OTHERS in awaited
+    is_unknown = seen is None or ((seen.why_unknown or OTHERS in awaited) and not seen.is_cut)
     if not is_enough and _can_be_expected(node, name) and awaited and is_unknown:
         who = f"node {node.node_id}{f' ({seen.who})' if seen else ''}"
         doubt = f"{who}: {COUNTERS[name].kafka_name} {value:g}, and the log explains {len(faults)} of them"

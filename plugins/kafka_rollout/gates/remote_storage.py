@@ -91,6 +91,8 @@ def check_tiered_storage(
         doubt = f"{of_process}: the log shows an error of {_short(manager)}"
         evidence = f"{who} may not have initialised {_short(manager)}: its log shows: {seen.remote_errors[0]}"
         return doubtful(CONDITION, evidence, (doubt,), accepted)
+    if seen is not None and seen.is_cut:
+        return GateCondition(name=CONDITION, is_met=False, evidence=f"the log of {who} is not read to its end yet")
     if seen is not None and seen.has_initialised:
         return GateCondition(name=CONDITION, is_met=True, evidence=f"{who} has initialised {_short(manager)}")
     if seen is None or seen.why_unknown:

@@ -98,6 +98,8 @@ class LogPart:
     problem: str = ""
     """Why lines of the process are missing before this part, as the end of a sentence after `the log`; empty if none
     are."""
+    is_cut: bool = False
+    """More was there to read: the next part continues."""
 
 
 def directories_fault(level: str) -> str:
@@ -138,6 +140,8 @@ class SeenLog:
     """The last line, if it is an error whose cause can follow in the next part."""
     refusal: str = ""
     """Why its registration was refused last; empty after it was registered."""
+    is_cut: bool = False
+    """Its end has not been read yet, so what it does not show proves nothing."""
 
     def is_of(self, pid: int | None, started_at: float | None) -> bool:
         """Return whether this is the log of the process; two readings of one start time differ by rounding."""
@@ -167,7 +171,8 @@ def read_part(seen: SeenLog | None, part: LogPart) -> SeenLog:
     if seen is None or not seen.is_of(part.pid, part.started_at):
         problem = "" if part.is_first else "was not read since the start of its process"
         seen = SeenLog(pid=part.pid, started_at=part.started_at, problem=problem)
-    seen = replace(seen, position=part.position or seen.position, problem=seen.problem or part.problem)
+    position = part.position or seen.position
+    seen = replace(seen, position=position, problem=seen.problem or part.problem, is_cut=part.is_cut)
     events = parse_events(part.lines)
     seen = _with_layout(seen, part, events)
     counts = not seen.problem and seen.layout is not None

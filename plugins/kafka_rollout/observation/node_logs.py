@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from kafka_rollout.observation.cluster_ports import ClusterPorts, ReadPorts
 
 _REQUEST_LINES = 2_000
+_PARTS = 8  # of a log that is read at once; the next call continues
 _RECORD_EVERY_S = 60.0  # the position, so that another process continues there
 
 
@@ -76,6 +77,10 @@ def read_log(ports: ClusterPorts, node: NodeSpec, earlier: Mapping[int, SeenLog]
     if own is not None and not own.is_of(part.pid, part.started_at):  # the process ended in between
         own, part = None, ports.runtime.process_log(node) or part
     seen = read_part(own, part)
+    for _ in range(_PARTS - 1):
+        if not part.is_cut or (more := ports.runtime.process_log(node, seen.position)) is None:
+            break
+        part, seen = more, read_part(seen, more)
     now = ports.clock.now()
     if own is None or _facts(seen) != _facts(own) or now - recorded_at >= _RECORD_EVERY_S:
         ports.run.record(LogSeen(at=now, node_id=node.node_id, seen=seen))

@@ -8,6 +8,7 @@ import pytest
 
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.model.node_log import LogPart
+from kafka_rollout.model.state import ProcessState
 from kafka_rollout.observation.cluster_ports import ClusterPorts, observe
 from kafka_rollout.observation.node_logs import read_last_error, read_log
 from kafka_rollout.roll.gate_checks import observe_all
@@ -102,6 +103,25 @@ def test_each_line_is_read_once_and_the_history_keeps_what_it_shows(
     (recorded,) = events_of(ports.run.events(), LogSeen)
     assert recorded.seen.failed == seen.failed
     assert STARTED_LINE not in log
+
+
+def test_a_log_that_is_longer_than_a_part_is_read_on_and_proves_nothing_before_its_end(
+    ports: ClusterPorts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def process_log(runtime: FakeRuntime, node: object, after: str = "") -> LogPart | None:
+        asked.append(after)
+        number = len(asked)
+        return LogPart(pid=7, started_at=1.0, position=str(number), is_first=not after, is_cut=number < 11)
+
+    monkeypatch.setattr(FakeRuntime, "process_log", process_log)
+    monkeypatch.setattr(FakeRuntime, "process", lambda runtime, node: ProcessState(pid=7, started_at=1.0))
+    (node, *_) = ports.cluster.brokers
+    seen = read_log(ports, node)
+    assert (asked, seen and seen.is_cut) == (["", *map(str, range(1, 8))], True)
+    seen = read_log(ports, node)
+    assert (asked[8:], seen and seen.is_cut) == (["8", "9", "10"], False)
 
 
 def test_the_plan_and_the_gates_know_the_error_of_a_node_that_is_down(

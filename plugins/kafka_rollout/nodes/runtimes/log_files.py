@@ -54,28 +54,30 @@ def end_of(inode: int, size: int, before: bytes) -> LogPlace:
     return LogPlace(inode, size, sha256(before[-BYTES_BEFORE:]).hexdigest())
 
 
-def read_on(place: LogPlace, read: Reader) -> tuple[tuple[str, ...], LogPlace, str]:
-    """Return the whole lines since a place, the place after them, and why lines between are missing, or empty.
+def read_on(place: LogPlace, read: Reader) -> tuple[tuple[str, ...], LogPlace, str, bool]:
+    """Return the whole lines since a place, the place after them, why lines between are missing, or empty, and whether
+    more was there to read.
 
     After a rotation, the lines are those of the new file from its begin.
     """
     found = read(place.read_from)
     if found is None:  # no file yet, or none in the moment of a rotation
-        return (), place, ""
+        return (), place, "", False
     inode, data = found
     skipped, problem = place.offset - place.read_from, ""
     if place.inode not in (0, inode) or sha256(data[:skipped]).hexdigest() != place.digest:
         problem = ROTATED
         found = read(0)
         if found is None:
-            return (), NO_FILE, problem
+            return (), NO_FILE, problem, False
         (inode, data), skipped, place = found, 0, NO_FILE
     new = data[skipped : skipped + MOST_BYTES]
     whole = new[: new.rfind(b"\n") + 1]
     # Only a line feed ends a line of a log: str.splitlines would end one at other characters of a text too.
     lines = tuple(line.rstrip("\r") for line in whole.decode("utf-8", errors="replace").split("\n")[:-1])
     end = place.offset + len(whole)
-    return lines, end_of(inode, end, data[: skipped + len(whole)]), problem
+    is_cut = len(new) == MOST_BYTES
+    return lines, end_of(inode, end, data[: skipped + len(whole)]), problem, is_cut
 
 
 def log_part(pid: int, started_at: float | None, start: StartRecord | None, after: str, read: Reader) -> LogPart:
@@ -87,5 +89,13 @@ def log_part(pid: int, started_at: float | None, start: StartRecord | None, afte
     place = parse_place(after or ("" if start is None else start.log_place))
     if place is None:
         return LogPart(pid=pid, started_at=started_at, problem=BEGIN_UNKNOWN)
-    lines, place, problem = read_on(place, read)
-    return LogPart(pid=pid, started_at=started_at, lines=lines, position=str(place), is_first=is_first, problem=problem)
+    lines, place, problem, is_cut = read_on(place, read)
+    return LogPart(
+        pid=pid,
+        started_at=started_at,
+        lines=lines,
+        position=str(place),
+        is_first=is_first,
+        problem=problem,
+        is_cut=is_cut,
+    )

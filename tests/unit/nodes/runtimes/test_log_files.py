@@ -30,20 +30,20 @@ def test_only_lines_after_the_place_are_read_and_each_once(log: Path) -> None:
     write(log, "of an earlier process", LONG)
     begin = _end_of(log)
     write(log, "first", "a line with \x0c, \x85 and \u2028")
-    lines, place, problem = read_on(begin, _reader_of(log))
+    lines, place, problem, _ = read_on(begin, _reader_of(log))
     assert (lines, problem) == (("first", "a line with \x0c, \x85 and \u2028"), "")
     write(log, LONG, LONG)
     with log.open("a") as file:
         file.write("half a li")
-    lines, place, _ = read_on(parse_place(str(place)) or NO_FILE, _reader_of(log))
+    lines, place, *_ = read_on(parse_place(str(place)) or NO_FILE, _reader_of(log))
     assert lines == (LONG, LONG)
     write(log, "ne")
-    assert read_on(place, _reader_of(log))[::2] == (("half a line",), "")
+    assert read_on(place, _reader_of(log))[:3:2] == (("half a line",), "")
 
 
 def test_a_file_that_the_process_makes_is_its_own_from_the_first_byte(log: Path) -> None:
     begin = _end_of(log)
-    assert read_on(begin, _reader_of(log)) == ((), NO_FILE, "")
+    assert read_on(begin, _reader_of(log)) == ((), NO_FILE, "", False)
     write(log, "first")
     assert read_on(begin, _reader_of(log))[0] == ("first",)
 
@@ -54,12 +54,12 @@ def test_a_file_that_was_renamed_is_a_gap(log: Path, before: tuple[str, ...]) ->
     place = _end_of(log)
     write(log, "an error that nobody has read")
     os.rename(log, log.with_suffix(".log.2026-11-28-10"))
-    assert read_on(place, _reader_of(log)) == ((), place, ""), "in the moment between"
+    assert read_on(place, _reader_of(log)) == ((), place, "", False), "in the moment between"
     write(log, "new")
-    lines, after, problem = read_on(place, _reader_of(log))
+    lines, after, problem, _ = read_on(place, _reader_of(log))
     assert (lines, problem) == (("new",), ROTATED)
     write(log, "newer")
-    assert read_on(after, _reader_of(log))[::2] == (("newer",), "")
+    assert read_on(after, _reader_of(log))[:3:2] == (("newer",), "")
 
 
 @pytest.mark.parametrize("more", [0, 100], ids=["shorter", "already longer"])
@@ -70,7 +70,7 @@ def test_a_file_that_was_copied_and_cut_is_a_gap(log: Path, more: int) -> None:
     shutil.copy(log, log.with_suffix(".1"))
     os.truncate(log, 0)
     write(log, "new", *[f"{LONG} {number}" for number in range(more)])
-    lines, _, problem = read_on(place, _reader_of(log))
+    lines, _, problem, _ = read_on(place, _reader_of(log))
     assert lines[0] == "new"
     assert problem == ROTATED
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 import re
 import shlex
 import stat
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kafka_rollout.base.errors import RefusedError, TransientError
+from kafka_rollout.base.json_forms import parse_json
 from kafka_rollout.model.host_state import StartRecord
 from kafka_rollout.model.node_log import LogPart
 from kafka_rollout.model.topology import NodeSpec
@@ -37,6 +39,8 @@ _NO_JOURNAL = ("not seeing messages from other users", "insufficient permissions
 _NO_ENTRIES = "-- No entries --"
 _FAILED = "kafka-rollout: not read, exit code"
 _FAILED_LINE = re.compile(rf"^{_FAILED} (\d+)\s*\Z", re.MULTILINE)
+_ENTRIES = ("--output=json", "--output-fields=MESSAGE", "--all")
+_MOST_ENTRIES = 2 * MOST_BYTES  # an entry has some 300 bytes beside its text
 _CURSOR = re.compile(r"-- cursor: (\S+)")
 # SD_MESSAGE_JOURNAL_DROPPED: journald has not kept entries of a unit that wrote too many (RateLimitBurst).
 _DROPPED = "MESSAGE_ID=a596d6fe7bfa4994828e72309e95d61e"
@@ -53,20 +57,28 @@ def read_journal_on(commands: HostCommands, node: NodeSpec, unit: UnitState, aft
     pid, since = unit.last_pid or 0, _since(unit)
     if not since:
         return LogPart(pid=pid, started_at=None, problem="has no known start of its process")
-    begin = ["--after-cursor", after] if after else since
-    done = _journal(commands, node, "--show-cursor", *begin, f"_PID={pid}", size=MOST_BYTES)
-    lines = [line for line in done.content.decode("utf-8", errors="replace").split("\n") if line != _NO_ENTRIES]
-    lines = lines[:-1] if lines and lines[-1] == "" else lines
-    cursor = _CURSOR.fullmatch(lines[-1]) if lines else None
+    begin = [*(["--after-cursor", after] if after else since), f"_PID={pid}"]
+    done = _journal(commands, node, "--show-cursor", *begin, most=MOST_BYTES)
+    is_cut = len(done.content) >= MOST_BYTES
+    if is_cut:  # the cursor is printed at the end, so entries with their cursors are read instead
+        done = _journal(commands, node, *_ENTRIES, *begin, most=_MOST_ENTRIES)
+        lines, position = _entries(done.content)
+        is_cut = len(done.content) >= _MOST_ENTRIES
+    else:
+        lines = [line for line in done.content.decode("utf-8", errors="replace").split("\n") if line != _NO_ENTRIES]
+        lines = lines[:-1] if lines and lines[-1] == "" else lines
+        cursor = _CURSOR.fullmatch(lines[-1]) if lines else None
+        lines, position = (lines[:-1], cursor[1]) if cursor else (lines, "")
     unit_name = service_of(node).unit
     words = ["journalctl", "--quiet", *since, "--output=cat", "--no-pager", _DROPPED]
     dropped = commands.run(node, words).out.splitlines()
     return LogPart(
         pid=pid,
         started_at=unit.started_at,
-        lines=tuple(lines[:-1] if cursor else lines),
-        position=cursor[1] if cursor else after,
+        lines=tuple(lines),
+        position=position or after,
         is_first=not after,
+        is_cut=is_cut,
         problem=_SUPPRESSED if any(line.endswith(f" from {unit_name}") for line in dropped) else "",
     )
 
@@ -76,6 +88,21 @@ def read_log_tail(commands: HostCommands, node: NodeSpec, right: HostRight, line
     if _status(commands, node) is None:
         return ()
     return tuple(commands.act(node, right, lines=lines).out.splitlines()[-lines:])
+
+
+def _entries(content: bytes) -> tuple[list[str], str]:
+    """Return the lines of whole entries (journalctl --output=json), and the cursor of the last one."""
+    lines, cursor = list[str](), ""
+    for line in content.split(b"\n")[:-1]:
+        entry = parse_json(line)
+        text = entry.get("MESSAGE") or ""
+        # journalctl writes a text that is not UTF-8 as a list of bytes, and repeated fields as a list of texts.
+        if isinstance(text, list):
+            is_bytes = all(isinstance(one, int) for one in text)
+            text = bytes(text).decode("utf-8", errors="replace") if is_bytes else "\n".join(map(str, text))
+        lines += text.split("\n")
+        cursor = entry["__CURSOR"]
+    return lines, cursor
 
 
 def read_own_lines(
@@ -124,17 +151,23 @@ def read_file_on(commands: HostCommands, node: NodeSpec, offset: int) -> tuple[i
 
 
 def _read_log(commands: HostCommands, node: NodeSpec, right: HostRight, offset: int, limit: str) -> Done | None:
-    """Read the log file from a byte on, through a command that limits it; None without a file.
+    """Read the log file from a byte on, through a command that limits it; None without a file."""
+    done = _piped(commands, node, right.command(offset=offset + 1), limit, BYTES_BEFORE + MOST_BYTES)
+    commands.refuse_missing_right(node, right, done)
+    return None if MISSING in done.err else commands.expect(node, right, done)
+
+
+def _piped(commands: HostCommands, node: NodeSpec, words: Sequence[str], limit: str, most: int) -> Done:
+    """Run a command through one that limits its output to `most` bytes.
 
     The status of a pipe is that of its last command, so the shell prints the status of the first one.
     """
-    line = f'{{ {shlex.join(right.command(offset=offset + 1))} || echo "{_FAILED} $?" >&2; }} | {limit}'
-    done = commands.run(node, line, within_s=transfer_s(MOST_BYTES))
+    line = f'{{ {shlex.join(words)} || echo "{_FAILED} $?" >&2; }} | {limit}'
+    done = commands.run(node, line, within_s=transfer_s(most))
     failed = _FAILED_LINE.search(done.err)
-    if failed and len(done.content) < BYTES_BEFORE + MOST_BYTES:  # with all of them, `head` has ended the pipe
-        done = replace(done, code=int(failed[1]), err=done.err[: failed.start()])
-    commands.refuse_missing_right(node, right, done)
-    return None if MISSING in done.err else commands.expect(node, right, done)
+    if failed and len(done.content) < most:  # with all of them, `limit` has ended the pipe
+        return replace(done, code=int(failed[1]), err=done.err[: failed.start()])
+    return done
 
 
 def _status(commands: HostCommands, node: NodeSpec) -> tuple[int, int] | None:
@@ -158,11 +191,16 @@ def _since(unit: UnitState) -> list[str]:
     return [] if unit.started_at is None else ["--since", f"@{int(unit.started_at)}"]
 
 
-def _journal(commands: HostCommands, node: NodeSpec, *words: str, size: int = 0) -> Done:
+def _journal(commands: HostCommands, node: NodeSpec, *words: str, most: int = 0) -> Done:
+    """Read the unit's journal. `most`: bytes of the output, of which the rest is not read; 0: all of it."""
     service = service_of(node)
     # Not --quiet: it hides the hint that this user cannot read the journal.
     line = ["journalctl", "--unit", service.unit, "--output=cat", "--no-pager", *words]
-    done = commands.run(node, line, within_s=transfer_s(size))
+    done = (
+        _piped(commands, node, line, f"head --bytes {most}", most)
+        if most
+        else commands.run(node, line, within_s=transfer_s(0))
+    )
     if done.code != 0 or any(text in done.err for text in _NO_JOURNAL):
         raise unusable(
             done,
