@@ -15,7 +15,7 @@ import pytest
 
 from kafka_rollout.base.findings import Finding
 from kafka_rollout.model.host_state import HostFacts, HostState
-from kafka_rollout.model.package_managers import trial_of
+from kafka_rollout.model.package_managers import print_files, trial_of
 from kafka_rollout.model.topology import NodeSpec, PackageSpec, Role, ServiceSpec
 from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands
 from kafka_rollout.nodes.runtimes.hosts.shells import Done
@@ -265,3 +265,42 @@ def test_the_packages_of_an_installation_from_files_are_listed(machine: Machine)
     install = (*PACKAGE.install[:-1], f"{machine.home}/repository/kafka_{{version}}-1_all.deb")
     package = PackageSpec(install=install, check=trial_of(install), versions={"4.3.1": "4.3.1"})
     assert shown(machine.findings(*OPTIONS, package=package)) == [(SWITCHED[0], "warning")] * 2
+
+
+ZYPPER = """#!/bin/sh
+echo "$@" >> "$0.ran"
+case " $* " in *" --dry-run "*) echo "(1/1) kafka-$(cat "$0.build").noarch.rpm"; exit;; esac
+touch "${1#--pkg-cache-dir=}/kafka.rpm"
+"""
+
+
+def test_zypper_and_dnf_load_a_package_once_too(machine: Machine) -> None:
+    """With programs of this test in their place: this machine has none of them."""
+    programs = {
+        "zypper": ZYPPER,
+        "dnf": f'#!/bin/sh\necho "$@" >> "$0.ran"\nprintf "%s\\n" {machine.home}/{NEW_FILES[-1]}\n',
+        "rpm": f"#!/bin/sh\ntest -f \"$2\" && printf '%s\\n' {machine.home}/{NEW_FILES[-1]}\n",
+    }
+    for name, text in programs.items():
+        machine.write(f"bin/{name}", text)
+        (machine.home / "bin" / name).chmod(0o755)
+    machine.write("bin/zypper.build", "4.3.1-1")
+    machine.limits = f"PATH={machine.home}/bin:$PATH; "
+
+    def list_of(program: str, *options: str) -> str:
+        install = (f"{machine.home}/bin/{program}", *options, "install", "kafka={version}")
+        return machine.run(None, print_files(install, "4.3.1", ".kafka-rollout")).out
+
+    def ran(program: str) -> int:
+        return len((machine.home / f"bin/{program}.ran").read_text().splitlines())
+
+    assert list_of("zypper", "--non-interactive") == f"{machine.home}/{NEW_FILES[-1]}\n"
+    assert ran("zypper") == 2, "the question and the package"
+    assert list_of("zypper", "--non-interactive") == f"{machine.home}/{NEW_FILES[-1]}\n"
+    assert ran("zypper") == 3
+    machine.write("bin/zypper.build", "4.3.1-2")
+    assert list_of("zypper", "--non-interactive") != ""
+    assert ran("zypper") == 5
+    assert list_of("dnf") == f"{machine.home}/{NEW_FILES[-1]}\n"
+    assert len(list((machine.home / LISTS).iterdir())) == 2, "dnf keeps its own lists"
+    assert list(machine.temporary.iterdir()) == []
