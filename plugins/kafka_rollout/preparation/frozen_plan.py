@@ -37,6 +37,7 @@ from kafka_rollout.planning.lowering import OF_ROLLS
 from kafka_rollout.planning.plan_checks import NO_RESTART
 from kafka_rollout.preparation.changes_on_disk import unapproved_changes
 from kafka_rollout.preparation.node_checks import (
+    check_hosts,
     check_log_folders_again,
     host_findings,
     node_configs,
@@ -173,11 +174,20 @@ def recheck(
 
 
 def _recheck_stop_of_all(run: ReadRun, state: ClusterState, files: NodeConfigs) -> tuple[Finding, ...]:
-    """Check what the nodes that a live or offline downgrade stops together would read at their starts."""
-    stopped = run.cluster.controllers if run.plan.lowering is Lowering.LIVE else run.cluster.nodes
+    """Check the hosts of the nodes that a live or offline downgrade stops together, and what they would read at their
+    starts. The controllers of a live one start again as they are."""
+    is_live = run.plan.lowering is Lowering.LIVE
+    stopped = run.cluster.controllers if is_live else run.cluster.nodes
     in_use = once_per_node(run.ports.admin.settings_in_use)
-    changes = judged(run.plan, [unapproved_changes(run, stopped, state, files, in_use)])
-    return (*recheck_quorum_start(run, files, state, in_use), *changes)
+    hosts = check_hosts(
+        run.ports,
+        (run.plan.source if is_live else run.plan.target,),
+        stopped,
+        changes=run.plan.config_changes,
+        restarts=is_live,
+    )
+    found = judged(run.plan, [unapproved_changes(run, stopped, state, files, in_use), hosts])
+    return (*recheck_quorum_start(run, files, state, in_use), *found)
 
 
 def refuse_new_blockers(

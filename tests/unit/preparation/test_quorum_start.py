@@ -32,6 +32,7 @@ from tests.fakes.ports import FakeAdmin, fake_ports
 from tests.fakes.runtime import FakeRuntime
 from tests.integration.harness.faults.without_live import stage_no_live
 from tests.plans import plan_downgrade
+from tests.unit.builders import host_state
 from tests.unit.fake_run import no_waiting
 
 __all__ = ["no_waiting"]  # fixtures
@@ -133,6 +134,17 @@ def test_a_file_that_was_changed_after_the_approval_stops_it_before_the_first_st
     plan = planned(ports, monkeypatch, lowering)
     write(world, **SCRAM)
     with pytest.raises(RefusedError, match=r"QUORUM-CANNOT-START .* uses SCRAM-SHA-512"):
+        STOPS[lowering](Run(ports, plan))
+    assert world.stops == []
+
+
+@each_lowering
+def test_a_host_that_changed_after_the_approval_stops_it_before_the_first_stop(
+    world: FakeCluster, ports: ClusterPorts, monkeypatch: pytest.MonkeyPatch, lowering: Lowering
+) -> None:
+    plan = planned(ports, monkeypatch, lowering)
+    world.hosts[CONTROLLERS[0]] = host_state(stop_timeout_s=1.0)
+    with pytest.raises(RefusedError, match="STOP-TIMEOUT-SHORT"):
         STOPS[lowering](Run(ports, plan))
     assert world.stops == []
 
