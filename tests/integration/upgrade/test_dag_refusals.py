@@ -156,14 +156,13 @@ def test_a_level_that_the_target_no_longer_reads_is_a_blocker(shell: Shell, make
 def test_a_target_that_the_catalogue_does_not_know_is_bad_input_with_a_finding(
     shell: Shell, cluster: LocalCluster
 ) -> None:
-    for target in ("9.9.9", "newest"):
-        code, out, said = shell.run("plan", "--cluster", cluster.spec.name, "--to", target, "--json")
-        assert code == 2
-        (finding,) = json.loads(out)["findings"]
-        assert finding["code"] == "TARGET-UNKNOWN"
-        whole(finding, f"release {target}", target)
-        assert target in said
-        assert "Traceback" not in said
+    code, out, said = shell.run("plan", "--cluster", cluster.spec.name, "--to", "9.9.9", "--json")
+    assert code == 2
+    (finding,) = json.loads(out)["findings"]
+    assert finding["code"] == "TARGET-UNKNOWN"
+    whole(finding, "release 9.9.9", "9.9.9")
+    assert "9.9.9" in said
+    assert "Traceback" not in said
 
 
 def test_a_ghost_controller_is_a_blocker_and_the_dag_refuses_instead_of_asking(
