@@ -53,6 +53,7 @@ def facts(
     path: list[Release],
     *,
     level: int = 30,
+    elr: int = 0,
     config: Mapping[str, str] | None = None,
     seen: ClusterState | None = None,
     unknown: Mapping[Need, str] | None = None,
@@ -61,7 +62,7 @@ def facts(
     configs = {} if config is None else {release: dict.fromkeys(ALL, config) for release in path}
     return AdvisoryFacts(
         cluster=SEPARATE,
-        finalized={METADATA_VERSION: level},
+        finalized={METADATA_VERSION: level, "eligible.leader.replicas.version": elr},
         state=state(SEPARATE) if seen is None else seen,
         configs=configs,
         java=dict.fromkeys(ALL, 17),
@@ -437,3 +438,12 @@ def test_a_topology_of_streams_applications_that_is_regrouped_is_named_with_the_
     found = findings("4.3.0", "4.3.1")["KAFKA-20464"]
     assert "changelog" in found.remedy
     assert "KAFKA-20464" not in answers("4.2.2", "4.4.0")
+
+
+@pytest.mark.parametrize(("level", "applies"), [(1, Applicability.YES), (0, Applicability.NO)])
+def test_the_last_known_leader_is_not_elected_on_a_target_that_counts_with_eligible_replicas(
+    level: int, applies: Applicability
+) -> None:
+    """KAFKA-19522: a downgrade to 4.0.x keeps the level, which 4.0 supports."""
+    assert answers("4.1.1", "4.0.2", elr=level)["KAFKA-19522"] is applies
+    assert "KAFKA-19522" not in answers("4.1.1", "4.1.0", elr=level)
