@@ -71,6 +71,7 @@ class FakeHost:
     masked: bool = False
     free: str = "900000"
     space: str = "900000000"
+    home: str = "900000000"
     mode: str = "81a4"  # of the log file
     sudo: str = "1.9.13p3"
     stop: str = "5min"
@@ -307,6 +308,7 @@ class FakeHost:
     def _look(self, line: str) -> Done:
         login = ["writable", "login rollout"] if self.can_unpack else ["login rollout"]
         free = [f"free {self.free}", f"sudo {self.sudo if ' ' in self.sudo else f'Sudo version {self.sudo}'}"]
+        free.append(f"home {self.home}")
         if "echo space" in line:
             free.append(f"space {self.space}")
         records = ["records"] if self.home_is_writable else []

@@ -242,6 +242,8 @@ class HostState:
     package_bytes: int | None = None
     """Of the file system of /var/lib and /var/cache, if the run installs a package and it is known; if they have two,
     of the fuller one."""
+    home_bytes: int | None = None
+    """Of the file system of the SSH user's home folder, if known."""
     read_only: tuple[str, ...] = ()
     """Folders in which some runs write, on a file system that is mounted read-only."""
     facts: HostFacts = field(default_factory=HostFacts)

@@ -250,7 +250,7 @@ PACKAGE_NOT_HELD = FindingCode(
 HOST_DISK_FULL = FindingCode(
     "HOST-DISK-FULL",
     BLOCKER,
-    "A host has no space for a release, for the package manager or for the copy of the configuration.",
+    "A host has no space for a release, for the package manager, for the copy of the configuration or for records.",
     "Free space on this file system.",
 )
 HOST_READ_ONLY = FindingCode(
@@ -574,6 +574,12 @@ def _problems(node: NodeSpec, host: HostState, releases: Sequence[Release]) -> I
             f"downloads (/var/lib, /var/cache). It needs {size(_PACKAGE_BYTES)}: a full file system breaks an "
             "installation off after the stop of the node.",
             "Free space on this file system, for example with `apt-get clean` or `dnf clean packages` as root.",
+        )
+    if host.home_bytes is not None and host.home_bytes < _FREE_BYTES:
+        yield HOST_DISK_FULL.found(
+            f"{subject}, home",
+            f"The file system of the home folder of the SSH user on host {host.name} has {host.home_bytes} bytes left. "
+            "A run records there what it starts and changes, while the node is stopped.",
         )
     if host.free_bytes is not None and host.free_bytes < _FREE_BYTES:
         yield HOST_DISK_FULL.found(

@@ -457,7 +457,9 @@ def test_a_log_in_which_gates_can_read_no_line_is_known_before_the_run(line: str
 
 def test_what_a_host_does_not_report_is_unknown() -> None:
     assert runtime_on(FakeHost()).host(NODE, [R431]).unknown == ()
-    host = FakeHost(free="", stop="", listed=(1, "", "sudo: a password is required"), journal=(1, "", "no"), loaded="x")
+    host = FakeHost(
+        free="", home="", stop="", listed=(1, "", "sudo: a password is required"), journal=(1, "", "no"), loaded="x"
+    )
     host.mounted = ""
     change = ConfigChange(node_id=1, release=R431, key="num.io.threads", value="9", reason="")
     assert runtime_on(host).host(NODE, [R431], changes=[change]).unknown == (
@@ -465,6 +467,7 @@ def test_what_a_host_does_not_report_is_unknown() -> None:
         "TimeoutStopSec of the unit",
         "whether the file system of /opt and /etc/kafka is mounted read-only (`findmnt`)",
         "the rights of the SSH user (`sudo -n -l`)",
+        "the free space of the home folder of the SSH user",
         "the journal of kafka.service",
     )
 

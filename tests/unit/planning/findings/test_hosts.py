@@ -310,6 +310,12 @@ def test_a_release_that_is_not_there_needs_space() -> None:
     assert "has 100 MB left" in found[1].sentence
 
 
+def test_a_run_needs_space_for_its_records() -> None:
+    (found,) = host_problems(SEPARATE, catalogue(), {4: replace(HEALTHY, home_bytes=4096)}, [R431])
+    assert (found.code, found.subject) == ("HOST-DISK-FULL", "node 4, home")
+    assert "home folder of the SSH user on host kafka-4 has 4096 bytes left" in found.sentence
+
+
 def test_a_package_manager_needs_space_for_its_state() -> None:
     (found,) = host_problems(SEPARATE, catalogue(), {4: replace(HEALTHY, package_bytes=10**7)}, [R431])
     assert (found.code, found.subject) == ("HOST-DISK-FULL", "node 4, packages")

@@ -244,8 +244,9 @@ def read_host(
     free = values.get("free", "")
     facts = read_facts(commands, node, libs, unit.pid, now)
     free_bytes = int(free) if free.isdigit() else None
-    space = values.get("space", "")
+    space, home = values.get("space", ""), values.get("home", "")
     package_bytes = int(space) if space.isdigit() else None
+    home_bytes = int(home) if home.isdigit() else None
     options = read_unit_options(commands, node)
     link, start_paths, start_paths_problem = _start_paths(
         commands, node, releases, config={} if denied else read_config(), options=options, facts=facts
@@ -279,6 +280,7 @@ def read_host(
         f"where {', '.join(path for path, way in leads.items() if not way)} leads": not all(leads.values()),
         "the rights of the SSH user (`sudo -n -l`)": excess is None,
         f"a home folder of the SSH user that it can write, for {RECORDS}": "records" not in found,
+        "the free space of the home folder of the SSH user": home_bytes is None,
         f"which packages are held ({held_problem})": installs and held is None,
         f"the journal of {service.unit}": _journal_problem(commands, node) != "",
         **_unknown_of_process(unit, facts, denied),
@@ -317,6 +319,7 @@ def read_host(
         written=written,
         free_bytes=free_bytes if copies else None,
         package_bytes=package_bytes if installs else None,
+        home_bytes=home_bytes,
         read_only=tuple(line.removeprefix("ro ") for line in found if line.startswith("ro ")),
         facts=facts,
         link=link,
@@ -451,7 +454,10 @@ def look(commands: HostCommands, node: NodeSpec) -> list[str]:
             f"; echo space $(df --output=avail --block-size=1 {_PACKAGE_FOLDERS} | tail -n +2 | sort -n | head -n 1)"
         )
     version = "echo sudo $(sudo -V | head -n 1)"
-    records = f"to={RECORDS}; test -d $to || to=.; if test -d $to && test -w $to && test -x $to; then echo records; fi"
+    records = (
+        f"to={RECORDS}; test -d $to || to=.; if test -d $to && test -w $to && test -x $to; then echo records; fi; "
+    )
+    records += "echo home $(df --output=avail --block-size=1 $to | tail -1)"
     read_only = (
         f"for folder in {' '.join(possible_folders(service))}; do "
         "options=$(findmnt --noheadings --output OPTIONS --target $folder | tail -n 1); "
