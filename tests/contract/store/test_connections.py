@@ -11,10 +11,13 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from threading import Thread
+from types import SimpleNamespace
 
+import psutil
 import pytest
 from sqlalchemy import text
 
+from kafka_rollout.base.errors import UserError
 from kafka_rollout.clusters.inventory import dump_cluster
 from kafka_rollout.run.store.database import Database, close_idle_connections
 from tests.fakes.cluster import make_spec
@@ -41,6 +44,23 @@ def add(database: Database, name: str) -> None:
     with database.begin() as connection:
         connection.execute(text("CREATE TABLE IF NOT EXISTS notes (name TEXT)"))
         connection.execute(text("INSERT INTO notes VALUES (:name)"), {"name": name})
+
+
+@pytest.mark.parametrize(("mounted", "is_refused"), [("nfs4", True), ("fuse.sshfs", True), ("ext4", False)])
+def test_a_file_on_a_network_file_system_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mounted: str, is_refused: bool
+) -> None:
+    """WAL needs memory that all processes share, and each machine would get the lease of a cluster."""
+    mounts = [SimpleNamespace(mountpoint="/", fstype="ext4"), SimpleNamespace(mountpoint=str(tmp_path), fstype=mounted)]
+    monkeypatch.setattr(psutil, "disk_partitions", lambda **_: mounts)
+    database = Database(f"sqlite:///{tmp_path}/home/kafka-rollout.db")
+    if is_refused:
+        with pytest.raises(UserError, match=rf"is a SQLite file on a network file system \({mounted}\)"):
+            add(database, "first")
+        assert not (tmp_path / "home").exists()
+    else:
+        add(database, "first")
+        assert names(database) == ["first"]
 
 
 def test_a_restored_backup_is_read_without_a_restart(database: Database, tmp_path: Path) -> None:
