@@ -38,7 +38,7 @@ class FakeHost:
     `listed`: exit code and output of `sudo --list`. `owners`: path → mode and owner; default: root's.
     `package`: the releases of its jars, if Kafka is a package of `available`; `held`: packages (None: unknown);
     `script`: what its installation does otherwise (starts the unit, replaces the configuration, is interrupted, fails,
-    leaves both packages)."""
+    leaves both packages). `answers`: program that root runs → what it answers to its words."""
 
     link: str = "/opt/kafka_2.13-4.2.1"
     link_is_folder: bool = False
@@ -67,6 +67,7 @@ class FakeHost:
     package: list[str] | None = None
     available: tuple[str, ...] = ("4.2.1", "4.3.1")
     script: str = ""
+    answers: Mapping[str, Callable[[list[str]], Done]] = field(default_factory=dict)
     held: set[str] | None = field(default_factory=set)
     masked: bool = False
     free: str = "900000"
@@ -185,10 +186,12 @@ class FakeHost:
                 self._start()
             case "systemctl", ["mask" | "unmask" as word, "--runtime", _]:
                 self.masked = word == "mask"
+            case _ if program in self.answers:
+                return self.answers[program](words)
+            case "apt-get", ["install", "--download-only", "--reinstall", *_, word]:
+                return self._load(word.partition("=")[2])
             case "apt-get", ["install", *_, word]:
                 return self._install(word.partition("=")[2])
-            case "apt-get", ["--download-only", _] if self.script == "has no file":
-                return done_with(0, "Reinstallation of kafka is not possible, it cannot be downloaded.\n", "")
             case "dnf", ["remove", "-y", "--duplicates"]:
                 self.script = ""
             case "dnf", ["install", *_, word]:
@@ -229,6 +232,13 @@ class FakeHost:
         if "replaces" in self.script:
             self.files[CONFIGURATION] = "# of the package\n"
         return done_with(0, "", "")
+
+    def _load(self, version: str) -> Done:
+        if version not in self.available:
+            return done_with(100, "", f"E: Version '{version}' for 'kafka' was not found")
+        if self.script == "has no file":
+            return done_with(0, "Reinstallation of kafka is not possible, it cannot be downloaded.\n", "")
+        return done_with(0, "Download complete and in download only mode\n", "")
 
     def _login(self, line: str, text: str | None) -> Done:
         if "PK\\005\\006" in line:
@@ -328,11 +338,6 @@ class FakeHost:
         if line == "apt-mark showhold":
             names = "".join(f"{name}\n" for name in self.held or ())
             return done_with(0, names, "") if self.held is not None else done_with(100, "", "E: The list is corrupt.")
-        if match := re.match(r"/usr/bin/apt-get (install --simulate|download --print-uris) kafka=(.+)", line):
-            # What is installed is not missing to the resolver, whatever the repository has.
-            is_found = match[2] in self.available or ("install" in match[1] and match[2] in (self.package or ()))
-            found = f"'file:/a' kafka_{match[2]} 840 SHA512:0\n" if "download" in match[1] else ""
-            return done_with(0, found, "") if is_found else done_with(100, "", "E: Version was not found")
         return None
 
     def _depends(self, unit: str) -> str:

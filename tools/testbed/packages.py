@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from kafka_rollout.model.package_managers import download_of, trial_of
+from kafka_rollout.model.package_managers import download_of
 from kafka_rollout.model.topology import PackageSpec
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
@@ -30,7 +30,7 @@ _INSTALL = (
     "Dpkg::Options::=--force-confold",
     "kafka={version}-1",
 )
-PACKAGE = PackageSpec(install=_INSTALL, check=trial_of(_INSTALL), download=download_of(_INSTALL))
+PACKAGE = PackageSpec(install=_INSTALL, download=download_of(_INSTALL))
 SLOW = "/run/slow-kafka-package"  # a file; while it exists, the installation waits in its script
 _REPOSITORY = "srv/kafka"
 # What dh_installsystemd writes for a unit: enable it, and start or restart it.

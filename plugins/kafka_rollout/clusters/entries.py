@@ -22,7 +22,7 @@ from pydantic import (
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.host_paths import one_spelling
 from kafka_rollout.gates.control import COMPARISON, CONDITION_NAME
-from kafka_rollout.model.package_managers import download_of, trial_of, why_not_tried
+from kafka_rollout.model.package_managers import download_of, why_not_tried
 from kafka_rollout.model.topology import AppliesTo, HostCommand, NodeSpec, PackageSpec, Role, ServiceSpec, paths_in
 from kafka_rollout.releases.facts import Release
 
@@ -177,16 +177,15 @@ class PackageEntry(_Strict):
         tuple[Word, ...],
         Field(
             description="for a script only: succeeds (exit code 0) if install would succeed for {version}, and changes "
-            "nothing; runs as the SSH user, without sudo. It must try all that the script does, and ask the repository "
-            "also for the version that is installed: a rollback installs it again",
+            "nothing; as root by sudo. It must try all that the script does, and ask the repository also for the "
+            "version that is installed: a rollback installs it again",
         ),
     ] = ()
     download: Annotated[
         tuple[Word, ...],
         Field(
-            description="downloads {version} before the stop, as root by sudo. It runs for the release that is "
-            "installed too, for a rollback. Omit it with apt-get, dnf and zypper: it is install with --download-only "
-            "--reinstall, --setopt=tsflags=test or --download-only"
+            description="for a script only: downloads {version} for the plan and before a stop, as root by sudo, also "
+            "the version that is installed"
         ),
     ] = ()
     repair: Annotated[
@@ -222,10 +221,9 @@ class PackageEntry(_Strict):
         if words and ("{version}" in text) != (info.field_name != "repair"):
             has = "must not contain" if info.field_name == "repair" else "does not contain"
             raise ValueError(f"`{text}` {has} {{version}}")
-        if info.field_name != "check":
-            for word in words:
-                paths_in(word)
-            _refuse_questions(words)
+        for word in words:
+            paths_in(word)
+        _refuse_questions(words)
         return words
 
     @field_validator("versions")
@@ -244,7 +242,7 @@ class PackageEntry(_Strict):
 
     @model_validator(mode="after")
     def _names_every_file(self) -> PackageEntry:
-        words = (*self.install, *self.download, *self.repair)
+        words = (*self.install, *self.check, *self.download, *self.repair)
         files = [path for word in words for path in paths_in(word) if "{version}" in path]
         if files and not self.versions:
             raise ValueError(
@@ -385,12 +383,9 @@ def service_of(host: str, roles: Sequence[Role], *entries: ServiceEntry | None) 
             if key in given or key in commands:
                 raise ValueError(f"package and {key} exclude each other")
         package = given.pop("package")
-        install = package["install"]
-        derived = {
-            "check": package.get("check") or trial_of(install),
-            "download": package.get("download") or download_of(install),
-        }
-        commands["package"] = PackageSpec(**{**package, **derived})
+        commands["package"] = PackageSpec(
+            **{**package, "download": package.get("download") or download_of(package["install"])}
+        )
     service = ServiceSpec(
         host=host,
         unit=unit if unit.endswith(_SUFFIX) else unit + _SUFFIX,

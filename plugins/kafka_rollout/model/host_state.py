@@ -201,8 +201,8 @@ class HostState:
     """Release of `lacks` → what an operator must do, sentences; empty: see `how_to_install`."""
     unpinned: frozenset[Release] = frozenset()
     """Those whose archive is verified only by a file next to it."""
-    unavailable: Mapping[Release, str] = field(default_factory=dict)
-    """Release → why its package cannot be installed, a sentence; also of the releases that run now."""
+    unavailable: Mapping[Release, PackageProblem] = field(default_factory=dict)
+    """Releases whose package cannot be installed, or of which this is unknown; also of those that run now."""
     elsewhere: Elsewhere | None = None
     """None if the link leads to the folder of the release that is installed."""
     unheld: tuple[str, ...] = ()
@@ -263,6 +263,27 @@ class HostState:
     """The logging configurations that the start scripts take from the folders; without a file of the operator."""
     unknown: tuple[str, ...] = ()
     """What the host did not report."""
+
+
+ADD_PACKAGE = (
+    "Add the package to the repository of the host, refresh its list of packages (`apt-get update`, `dnf makecache "
+    "--refresh` or `zypper refresh` as root), or correct `package` in the inventory: `install` can also name files on "
+    "the host (docs/packages.md)."
+)
+CORRECT_TRIAL = (
+    "Run this command on the host as root, and correct what it reports: a list or a credential of a repository, a "
+    "lock, a signature or a dependency. If it loads the package, repeat the step."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackageProblem:
+    """Why the package of a release cannot be installed."""
+
+    sentence: str
+    remedy: str = ADD_PACKAGE
+    is_unknown: bool = False
+    """The host did not show whether the package can be installed."""
 
 
 BOOTSTRAP = "bootstrap.checkpoint"

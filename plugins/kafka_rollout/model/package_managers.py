@@ -1,12 +1,10 @@
-"""What is known of package managers: how an installation is tried before the stop, and what a repository offers.
+"""What is known of package managers: how an installation is tried before the stop, and what the answer shows.
 
-A package manager decides by its options: apt-get without --yes passes where the same command with --yes refuses a held
-package or an older version. So the trial has the words of the installation and one more (apt-get(8), dnf(8), yum(8),
-zypper(8)).
-
-A trial shows whether a node can go to a release, and not whether it can come back: for what is installed already, each
-package manager answers that there is nothing to do. So the repository is asked for every release, also for the one that
-runs. What a script of the site does is not known: its inventory names the commands.
+What is believed must be what will be used: a trial has the user (root), the lists, the caches and the words of the
+installation, and options that make it load and test the packages only (apt-get(8), dnf(8), yum(8), zypper(8)). For what
+is installed already, dnf and zypper answer that there is nothing to do, which does not show that a node can come back:
+then a second trial loads the package of this release again. What a script of the site does is not known: its inventory
+names the commands.
 """
 
 from __future__ import annotations
@@ -14,28 +12,30 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from enum import Enum, auto
 from typing import NamedTuple
 
 _APT = ("apt-get", "apt")
 _DNF = ("dnf", "dnf5", "yum")
-_RPM = (*_DNF, "microdnf")
 _ZYPPER = ("zypper",)
+_KNOWN = (*_APT, *_DNF, *_ZYPPER)
 _UNUSABLE = {
     **dict.fromkeys(("dpkg", "rpm"), "resolves no dependencies"),
     "aptitude": "removes packages without a question",
+    "microdnf": "tests no installation, so a rollback could fail",
 }
 _TEST = "--setopt=tsflags=test"
-_DRY_RUNS = ("--dry-run", "--download-only")
-_APT_LOADS = (r"--download-only|-[a-z]*d[a-z]*", "--download-only"), (r"--reinstall", "--reinstall")
+# Otherwise dnf removes what a test has loaded with the next installation, and a rollback would load it again.
+_KEEP = "--setopt=keepcache=1"
 _HELD = r"--allow-change-held-packages|apt::get::allow-change-held-packages=(true|1|yes)"
 _ASKS = "waits for an answer"
 _NEVER_BACK = "cannot take a node back to its earlier release"
 _REMOVES = "removes other packages that need the release that runs"
+_HIDES = "does not print what it does, which the run reads"
 # Of each program: an option → what it does without it.
 _NEEDS = {
     **dict.fromkeys(
-        ("apt-get", "apt"),
+        _APT,
         (
             (r"-[a-z]*y[a-z]*|--yes|--assume-yes|apt::get::assume-yes=(true|1|yes)", "--yes", _ASKS),
             (
@@ -46,7 +46,7 @@ _NEEDS = {
             (r"--no-remove|apt::get::remove=(false|0|no)", "--no-remove", _REMOVES),
         ),
     ),
-    **dict.fromkeys(_RPM, ((r"-[a-z]*y[a-z]*|--assumeyes", "-y", _ASKS),)),
+    **dict.fromkeys(_DNF, ((r"-[a-z]*y[a-z]*|--assumeyes", "-y", _ASKS),)),
     "zypper": (
         (r"-n|--non-interactive", "--non-interactive", _ASKS),
         ("--oldpackage", "--oldpackage", _NEVER_BACK),
@@ -54,14 +54,16 @@ _NEEDS = {
 }
 # Of each program: an option → what it does with it.
 _REFUSES = {
+    **dict.fromkeys(_APT, ((r"-[a-z]*qq[a-z]*|(-q|--quiet)=\d+", _HIDES),)),
     **dict.fromkeys(
-        _RPM,
+        _DNF,
         (
+            (r"-[a-z]*q[a-z]*|--quiet", _HIDES),
             (r"--allowerasing", _REMOVES),
             (r"--skip-broken|--setopt=(.*\.)?strict=(0|false|no)", "ends without an error where nothing is installed"),
         ),
     ),
-    "zypper": ((r"--force-resolution", _REMOVES),),
+    "zypper": ((r"-[a-z]*q[a-z]*|--quiet", _HIDES), (r"--force-resolution", _REMOVES)),
 }
 # Options that choose the repositories, which a question about a package has too. All of them have a value.
 _CHOOSES = {
@@ -70,7 +72,7 @@ _CHOOSES = {
         r"-o|--option|-c|--config-file|-t|--target-release|--default-release|-a|--host-architecture",
     ),
     **dict.fromkeys(
-        _RPM,
+        _DNF,
         r"--(repo|repoid|(en|dis)able-?repo|(en|dis)able-?plugin|setopt|config|releasever|installroot|exclude"
         r"|disable-?excludes(pkgs)?|forcearch)|-c|-x",
     ),
@@ -100,14 +102,37 @@ _VERSION = "{version}"
 _RPM_VERSION = re.compile(r"[-=](?:\d+:)?\{version\}.*")
 
 
-@dataclass(frozen=True, slots=True)
-class PackageQuestion:
-    """A command that shows whether a release is offered. It needs no right and changes nothing."""
+# The lines that say that no repository, and no file, has the package.
+_MISSING = re.compile(
+    r"^.*(?:No match for argument|Unable to find a match|No package \S+ available|Installed package .+ not available"
+    r"|No provider of .+ found|Forcing installation of .+ from repository '@System'"
+    r"|Version '.+' for '.+' was not found|Unable to locate package|has no installation candidate"
+    r"|is not possible, it cannot be downloaded|Could not open: |Specified local path does not exist).*$",
+    re.MULTILINE,
+)
+# Those that say that a repository could not be read: what is missing can be in it.
+_UNREAD = re.compile(
+    r"^.*(?:Curl error|Permission denied|Failed to (?:download|fetch)|Ignoring repositories|Skipping repository"
+    r"|Problem retrieving|Cannot retrieve|Could not retrieve).*$",
+    re.MULTILINE,
+)
+_CAUSE = re.compile(
+    r"^.*(?:Curl error|Error message: |Signature verification failed|nothing provides|^Problem: ).*$", re.MULTILINE
+)
+_APT_LOADED = "in download only mode"
 
-    words: tuple[str, ...]
-    shows: str
-    """A regular expression: what its output has only if the release is offered. Exit codes do not tell it for each
-    program (zypper download)."""
+
+class PackageAnswer(Enum):
+    """What a trial has shown."""
+
+    OFFERED = auto()
+    """The package was loaded, and can be installed."""
+    INSTALLED = auto()
+    """Nothing: the release is installed, so nothing was loaded."""
+    MISSING = auto()
+    """All repositories were read, and none has the package."""
+    UNKNOWN = auto()
+    """Nothing."""
 
 
 class _Words(NamedTuple):
@@ -125,49 +150,61 @@ class _Words(NamedTuple):
     packages: tuple[str, ...]
 
 
-def trial_of(install: Sequence[str]) -> tuple[str, ...]:
-    """Return the command that tries an installation without rights and changes nothing; empty if none is known."""
-    number = _number_of(install, _APT)
-    return () if number is None else (*install[: number + 1], "--simulate", *install[number + 1 :])
-
-
 def download_of(install: Sequence[str]) -> tuple[str, ...]:
-    """Return the command that downloads what an installation needs, as root and before the stop; empty if none is
-    known, and for files on the host."""
-    read = _read(install)
-    if read is None or all(word.startswith("/") for word in read.packages):
-        return ()
-    if read.program in _APT:
-        number = install.index(read.command, read.number)
-        return (*install[: number + 1], "--download-only", "--reinstall", *install[number + 1 :])
-    return (*install, "--download-only" if read.program in _ZYPPER else _TEST)
-
-
-def questions_of(install: Sequence[str]) -> tuple[PackageQuestion, ...]:
-    """Return what must show that each package of a release is offered; empty if this is not known of the program."""
+    """Return the command that loads and tests what an installation needs, as root and before the stop; empty if none is
+    known."""
     read = _read(install)
     if read is None:
         return ()
-    found = []
-    for package in read.packages:
-        if _VERSION not in package:
-            continue
-        if package.startswith("/"):
-            found.append(PackageQuestion(("/usr/bin/test", "-f", package), ""))
-            continue
-        folder = install[read.number].rpartition("/")[0]
-        before = tuple(install[: read.number])
-        if read.program in _APT:
-            words = (f"{folder}/apt-get", "download", "--print-uris", *read.chosen, package)
-            found.append(PackageQuestion((*before, *words), r"^'\S+' \S+ \d+"))
-        elif read.program in _ZYPPER:
-            words = (f"{folder}/zypper", *read.before, "download", "--dry-run", *read.chosen, package)
-            found.append(PackageQuestion((*before, *words), r"^Not downloading package|^\(\d+/\d+\) .*\.rpm"))
-        else:
-            available = "available" if read.program == "yum" else "--available"  # yum 3 has no --available
-            words = (f"{folder}/{read.program}", "-q", "list", available, "--showduplicates", *read.chosen, package)
-            found.append(PackageQuestion((*before, *words), r"(?i)^Available packages"))
-    return tuple(found)
+    if read.program in _DNF:
+        return (*install, _TEST, _KEEP)
+    options = ("--download-only", "--reinstall") if read.program in _APT else ("--download-only",)
+    number = install.index(read.command, read.number) + 1
+    return (*install[:number], *options, *install[number:])
+
+
+def download_again_of(install: Sequence[str]) -> tuple[str, ...]:
+    """Return the same for a release that is installed; empty where `download_of` loads it too."""
+    read = _read(install)
+    if read is None or read.program in _APT:
+        return ()
+    number = install.index(read.command, read.number)
+    others = {one for one in read.packages if _VERSION not in one}
+    words = [word for word in install[number + 1 :] if word not in others]
+    if read.program in _DNF:
+        return (*install[:number], "reinstall", *words, _TEST, _KEEP)
+    return (*install[: number + 1], "--download-only", "--force", *words)
+
+
+def refresh_of(install: Sequence[str]) -> tuple[str, ...]:
+    """Return the command after which a trial and an installation read the lists of the repositories again; empty with
+    apt, whose lists change only with `apt-get update`, and for an unknown program."""
+    read = _read(install)
+    if read is None or read.program in _APT:
+        return ()
+    if read.program in _DNF:
+        return (*install[: read.number + 1], *read.chosen, "clean", "expire-cache")
+    return (*install[: read.number + 1], *read.before, "refresh")
+
+
+def read_answer(install: Sequence[str], version: str, code: int, printed: str) -> tuple[PackageAnswer, str]:
+    """Return what a trial of `download_of` or `download_again_of` has shown, and the line that says it; "" for the last
+    line. `printed`: also by the refresh, in the locale C. `version`: of the package."""
+    number = _number_of(install, _KNOWN)
+    if number is None:
+        return (PackageAnswer.OFFERED if code == 0 else PackageAnswer.UNKNOWN), ""
+    if missing := _MISSING.search(printed):
+        unread = _UNREAD.search(printed)
+        return (PackageAnswer.UNKNOWN, unread[0].strip()) if unread else (PackageAnswer.MISSING, missing[0].strip())
+    if code != 0:
+        cause = _CAUSE.search(printed)
+        return PackageAnswer.UNKNOWN, cause[0].strip() if cause else ""
+    lines = [line.strip() for line in printed.splitlines()]
+    for line in lines:
+        if "Nothing to do" in line or (version in line and "already installed" in line):
+            return PackageAnswer.INSTALLED, line
+    shown = _APT_LOADED if is_apt(install) else version
+    return (PackageAnswer.OFFERED if shown in printed else PackageAnswer.UNKNOWN), ""
 
 
 def names_of(install: Sequence[str]) -> tuple[str, ...]:
@@ -231,9 +268,7 @@ def remove_duplicates(install: Sequence[str]) -> tuple[str, ...]:
 
 def replaces_held(install: Sequence[str]) -> bool:
     """Return whether an installation replaces a package that is held."""
-    return _number_of(install, ("apt-get", "apt")) is None or any(
-        re.fullmatch(_HELD, word, re.IGNORECASE) for word in install
-    )
+    return not is_apt(install) or any(re.fullmatch(_HELD, word, re.IGNORECASE) for word in install)
 
 
 def is_apt(install: Sequence[str]) -> bool:
@@ -242,7 +277,7 @@ def is_apt(install: Sequence[str]) -> bool:
 
 def why_not_tried(install: Sequence[str], check: Sequence[str], download: Sequence[str]) -> str:
     """Return why a run could stop a node and then fail to install, as a sentence; empty if the commands try it."""
-    number = _number_of(install, tuple(_NEEDS))
+    number = _number_of(install, _KNOWN)
     if number is None:
         tool = _number_of(install, tuple(_UNUSABLE))
         if tool is not None:
@@ -250,45 +285,28 @@ def why_not_tried(install: Sequence[str], check: Sequence[str], download: Sequen
             return f"install names {install[tool]}, which {why}: name apt-get, dnf or zypper"
         return "" if check else "check is missing: the command with which your script tries the installation"
     program, words = install[number].rpartition("/")[2], install[number + 1 :]
-    if program == "microdnf":
-        return "microdnf does not show what a repository offers, so a rollback could fail: name dnf"
     for pattern, option, does in _NEEDS[program]:
         if not any(re.fullmatch(pattern, word, re.IGNORECASE) for word in words):
             return f"install needs {option}: without it, {program} {does}"
-    for pattern, does in _REFUSES.get(program, ()):
+    for pattern, does in _REFUSES[program]:
         if found := [word for word in words if re.fullmatch(pattern, word, re.IGNORECASE)]:
             return f"install has {found[0]}: with it, {program} {does}"
-    if not questions_of(install):
-        return f"install names no package with {_VERSION} after the command of {program}"
-    if check and set(check) != set(trial_of(install)):
-        tried = " ".join(trial_of(install) or questions_of(install)[0].words)
-        return f"check answers another question than install: remove it, and the run tries `{tried}`"
-    return why_not_downloaded(install, download) if download else ""
-
-
-def why_not_downloaded(install: Sequence[str], download: Sequence[str]) -> str:
-    """Return why `download` does not show that an installation can be fetched, as a sentence; empty if it does."""
     read = _read(install)
-    if read is None:
-        return ""
-    remove = f"remove it, and the run uses `{' '.join(download_of(install))}`" if download_of(install) else ""
-    if read.program in _APT:
-        missing = [one for pattern, one in _APT_LOADS if not any(re.fullmatch(pattern, word) for word in download)]
-        if missing or not {*read.packages} <= {*download}:
-            named = " and ".join((*missing, *(one for one in read.packages if one not in download)))
-            return f"download needs {named}, so that it loads the packages before the stop" + (
-                f": {remove}" if remove else ""
-            )
-        return ""
-    options = _DRY_RUNS if read.program in _ZYPPER else (_TEST,)
-    if not any(word in download for word in options) or not set(install) <= set(download):
-        return f"download must be the words of install and {options[-1]}: {remove}"
+    first = next((place for place, word in enumerate(words) if _VERSION in word), None)
+    if read is None or first is None or not any(_VERSION in one for one in read.packages):
+        return f"install names no package with {_VERSION} after the command of {program}"
+    late = next((word for word in words[first:] if word.startswith("-")), "")
+    if late and program in _ZYPPER:
+        return f"zypper reads no option after a package: write {late} before {words[first]}"
+    for key, given, own in (("check", check, ()), ("download", download, download_of(install))):
+        if given and tuple(given) != own:
+            return f"{key} is for a script only: remove it, and the run tries `{' '.join(download_of(install))}`"
     return ""
 
 
 def _read(words: Sequence[str]) -> _Words | None:
     """Return the parts of the command of a known program; None for another one, and without packages."""
-    number = _number_of(words, (*_APT, *_RPM, *_ZYPPER))
+    number = _number_of(words, _KNOWN)
     if number is None:
         return None
     program = words[number].rpartition("/")[2]

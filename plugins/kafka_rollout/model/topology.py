@@ -45,12 +45,12 @@ class PackageSpec:
     """Kafka as a package of the host's distribution: one place on the host for all releases."""
 
     install: tuple[str, ...]
-    check: tuple[str, ...]
+    check: tuple[str, ...] = ()
     jars: str = "/usr/share/java/kafka"
     """Folder of the jars of the installed release. The words of a command are a program and its arguments, which no
-    shell reads; `{version}` is the version of the package. As root: `install`, `download` (before the stop; empty:
-    none) and `repair` (before a second try of a failed `install`; empty: none). As the SSH user: `check`, which
-    succeeds if a version can be installed (empty: the questions of model/package_managers.py alone)."""
+    shell reads, and which root runs; `{version}` is the version of the package. `check` (of a script; otherwise empty)
+    succeeds if a version can be installed. `download` runs before the stop (empty: none), `repair` before a second try
+    of a failed `install` (empty: none)."""
     download: tuple[str, ...] = ()
     repair: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict, hash=False)
@@ -76,7 +76,7 @@ class PackageSpec:
 
     @property
     def _paths(self) -> tuple[str, ...]:
-        words = (*self.install, *self.download, *self.repair)
+        words = (*self.install, *self.check, *self.download, *self.repair)
         return tuple(path for word in words for path in paths_in(word))
 
 

@@ -99,7 +99,7 @@ def check_repositories(shell: Shell, host: Host, node: str) -> None:
     host.run("sed", "-i", "/^Package/,$ s/4.3.1-1/4.3.0-1/", "/srv/kafka/Packages")
     check("4.3.1", "Version '4.3.1-1' for 'kafka' was not found")
     host.run("sed", "-i", "/^Package/,$ s/4.3.0-1/4.3.1-1/; s/3.9.1-1/3.9.0-1/", "/srv/kafka/Packages")
-    check("3.9.1", "download --print-uris")
+    check("3.9.1", "--download-only --reinstall")
 
 
 def installed(host: Host) -> list[str]:

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 from collections.abc import Sequence
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
 
 from kafka_rollout.clusters.entries import PackageEntry, ServiceEntry, service_of
-from kafka_rollout.model.package_managers import names_of, questions_of, trial_of
+from kafka_rollout.model.package_managers import (
+    PackageAnswer,
+    download_again_of,
+    download_of,
+    names_of,
+    read_answer,
+    refresh_of,
+)
 from kafka_rollout.model.topology import Role
 from tools.testbed.packages import PACKAGE
 
@@ -22,7 +29,8 @@ QUIET = ("-o", "Dpkg::Options::=--force-confold", "kafka={version}-1")
 DNF = ("/usr/bin/dnf", "install", "-y", "kafka-{version}")
 ZYPPER = ("/usr/bin/zypper", "--non-interactive", "install", "--oldpackage", "kafka={version}")
 LIST = ("/usr/bin/dnf", "list", "--available", "kafka-{version}")
-TEST = "--setopt=tsflags=test"
+TEST = ("--setopt=tsflags=test", "--setopt=keepcache=1")
+LOAD = " ".join(TEST)
 
 
 @pytest.mark.parametrize(
@@ -40,20 +48,24 @@ TEST = "--setopt=tsflags=test"
         (
             {
                 "install": (*APT, "-y", "--allow-downgrades", "--no-remove", *QUIET),
-                "check": ("/usr/bin/apt-get", "install", "--simulate", "--allow-downgrades", "kafka={version}-1"),
+                "check": (*APT, "--simulate", *QUIET),
             },
-            "check answers another question than install: remove it, and the run tries `/usr/bin/env",
+            "check is for a script only: remove it, and the run tries `/usr/bin/env",
         ),
         ({"install": SCRIPT}, "check is missing"),
         (
             {"install": DNF, "check": ("/usr/bin/dnf", "list", "--showduplicates", "kafka-{version}")},
-            "check answers another question than install: remove it, and the run tries `/usr/bin/dnf -q list --avail",
+            "check is for a script only: remove it, and the run tries `/usr/bin/dnf install -y kafka-{version} --set",
         ),
-        ({"install": DNF, "download": (*DNF, "--downloadonly")}, "download must be the words of install and --setopt"),
-        ({"install": DNF, "download": (*LIST, TEST)}, "download must be the words"),
+        ({"install": DNF, "download": (*DNF, "--downloadonly")}, "download is for a script only: remove it"),
+        ({"install": (*DNF, "-q")}, "install has -q: with it, dnf does not print what it does"),
         ({"install": ("/usr/bin/dnf", "install", "kafka-{version}")}, "install needs -y"),
-        ({"install": ("/usr/bin/microdnf", *DNF[1:])}, "microdnf does not show what a repository offers"),
-        ({"install": ZYPPER, "download": (*ZYPPER, TEST)}, "download must be the words of install and --download-only"),
+        ({"install": ("/usr/bin/microdnf", *DNF[1:])}, "microdnf, which tests no installation"),
+        ({"install": ZYPPER, "download": (*ZYPPER, "--dry-run")}, "download is for a script only: remove it"),
+        (
+            {"install": (*ZYPPER[:3], "kafka={version}", "--oldpackage")},
+            "zypper reads no option after a package: write --oldpackage before kafka={version}",
+        ),
         ({"install": ZYPPER[:3] + ZYPPER[4:]}, "install needs --oldpackage"),
         ({"install": ("/usr/bin/rpm", "-U", "kafka-{version}"), "check": LIST}, "resolves no dependencies"),
         (
@@ -62,11 +74,11 @@ TEST = "--setopt=tsflags=test"
         ),
         (
             {"install": PACKAGE.install, "download": [one for one in PACKAGE.download if one != "--reinstall"]},
-            "download needs --reinstall, so that it loads the packages before the stop: remove it",
+            "download is for a script only: remove it, and the run tries",
         ),
         (
             {"install": PACKAGE.install, "download": (*PACKAGE.download[:-1], "other={version}")},
-            "download needs kafka={version}-1, so that it loads the packages before the stop: remove it",
+            "download is for a script only: remove it, and the run tries",
         ),
     ],
 )
@@ -82,12 +94,15 @@ def test_an_installation_that_is_not_tried_before_the_stop_is_refused(
     ("entry", "check", "download"),
     [
         ({"install": SCRIPT, "check": ("/usr/bin/try", "{version}")}, ("/usr/bin/try", "{version}"), ()),
-        ({"install": DNF}, (), (*DNF, TEST)),
-        ({"install": DNF, "download": (*DNF, TEST, "-q")}, (), (*DNF, TEST, "-q")),
-        ({"install": ZYPPER}, (), (*ZYPPER, "--download-only")),
-        ({"install": ZYPPER, "download": (*ZYPPER, "--dry-run")}, (), (*ZYPPER, "--dry-run")),
-        ({"install": PACKAGE.install, "check": PACKAGE.check}, PACKAGE.check, PACKAGE.download),
-        ({"install": PACKAGE.install}, PACKAGE.check, PACKAGE.download),
+        (
+            {"install": SCRIPT, "check": SCRIPT, "download": ("/usr/bin/get", "{version}")},
+            SCRIPT,
+            ("/usr/bin/get", "{version}"),
+        ),
+        ({"install": DNF}, (), (*DNF, *TEST)),
+        ({"install": ZYPPER}, (), (*ZYPPER[:3], "--download-only", *ZYPPER[3:])),
+        ({"install": PACKAGE.install, "download": PACKAGE.download}, (), PACKAGE.download),
+        ({"install": PACKAGE.install}, (), PACKAGE.download),
     ],
 )
 def test_what_is_tried_before_the_stop_follows_from_the_installation(
@@ -99,49 +114,65 @@ def test_what_is_tried_before_the_stop_follows_from_the_installation(
 
 
 @pytest.mark.parametrize(
-    ("install", "asked", "names"),
+    ("install", "tried", "names"),
     [
         (
-            (
-                "/usr/bin/apt",
-                "-y",
-                "install",
-                "-o",
-                "A::B=1",
-                "-t",
-                "main",
-                "--allow-downgrades",
-                "kafka:all={version}",
-            ),
-            ["/usr/bin/apt-get download --print-uris -o A::B=1 -t main kafka:all={version}"],
+            ("/usr/bin/apt", "-y", "install", "-o", "A::B=1", "-t", "main", "kafka:all={version}"),
+            ["/usr/bin/apt -y install --download-only --reinstall -o A::B=1 -t main kafka:all={version}"],
             ("kafka:all",),
         ),
         (
-            (*DNF[:3], "--enablerepo", "site", "--setopt=a=b", "--allowerasing", "kafka-{version}-1", "libs-{version}"),
+            (*DNF[:3], "--enablerepo", "site", "--setopt=a=b", "kafka-{version}-1", "jemalloc", "libs-{version}"),
             [
-                f"/usr/bin/dnf -q list --available --showduplicates --enablerepo site --setopt=a=b {one}"
-                for one in ("kafka-{version}-1", "libs-{version}")
+                "/usr/bin/dnf install -y --enablerepo site --setopt=a=b kafka-{version}-1 jemalloc libs-{version} "
+                + LOAD,
+                f"/usr/bin/dnf reinstall -y --enablerepo site --setopt=a=b kafka-{{version}}-1 libs-{{version}} {LOAD}",
+                "/usr/bin/dnf --enablerepo site --setopt=a=b clean expire-cache",
             ],
             ("kafka", "libs"),
         ),
         (
-            ("/usr/bin/yum", "-y", "install", "kafka-1:{version}.noarch", "jemalloc"),
-            ["/usr/bin/yum -q list available --showduplicates kafka-1:{version}.noarch"],
+            ("/usr/bin/yum", "-y", "install", "kafka-1:{version}.noarch"),
+            [
+                f"/usr/bin/yum -y install kafka-1:{{version}}.noarch {LOAD}",
+                f"/usr/bin/yum -y reinstall kafka-1:{{version}}.noarch {LOAD}",
+                "/usr/bin/yum clean expire-cache",
+            ],
             ("kafka",),
         ),
         (
-            ("/usr/bin/zypper", "-n", "--no-refresh", "in", "--oldpackage", "-r", "site", "kafka={version}"),
-            ["/usr/bin/zypper -n --no-refresh download --dry-run -r site kafka={version}"],
+            (
+                "/usr/bin/zypper",
+                "-n",
+                "--root",
+                "/r",
+                "in",
+                "--oldpackage",
+                "-r",
+                "site",
+                "kafka={version}",
+                "jemalloc",
+            ),
+            [
+                "/usr/bin/zypper -n --root /r in --download-only --oldpackage -r site kafka={version} jemalloc",
+                "/usr/bin/zypper -n --root /r in --download-only --force --oldpackage -r site kafka={version}",
+                "/usr/bin/zypper -n --root /r refresh",
+            ],
             ("kafka",),
         ),
-        ((*APT, "--yes", "/srv/kafka_{version}_all.deb"), ["/usr/bin/test -f /srv/kafka_{version}_all.deb"], ()),
+        (
+            (*APT[2:], "--yes", "/srv/kafka_{version}_all.deb"),
+            ["/usr/bin/apt-get install --download-only --reinstall --yes /srv/kafka_{version}_all.deb"],
+            (),
+        ),
         (SCRIPT, [], ()),
     ],
 )
-def test_a_repository_is_asked_for_each_package_of_an_installation(
-    install: tuple[str, ...], asked: list[str], names: tuple[str, ...]
+def test_a_trial_has_the_words_of_the_installation(
+    install: tuple[str, ...], tried: list[str], names: tuple[str, ...]
 ) -> None:
-    assert [" ".join(one.words).removeprefix(f"{' '.join(APT[:2])} ") for one in questions_of(install)] == asked
+    found = filter(None, (download_of(install), download_again_of(install), refresh_of(install)))
+    assert [" ".join(words) for words in found] == tried
     assert names_of(install) == names
 
 
@@ -156,9 +187,11 @@ def root(tmp_path: Path) -> Path:
     repository = tmp_path / "repository"
     repository.mkdir()
     index = "".join(
-        f"{entry.format(version)}Filename: ./kafka_{version}-1_all.deb\nSize: 1\nSHA256: {'0' * 64}\n\n"
+        f"{entry.format(version)}Filename: ./kafka_{version}-1_all.deb\nSize: 1\nSHA256: {sha256(b'x').hexdigest()}\n\n"
         for version in ("3.9.1", "4.3.1")
     )
+    for version in ("3.9.1", "4.3.1"):
+        (repository / f"kafka_{version}-1_all.deb").write_text("x")
     (repository / "Packages").write_text(index)
     (root / "etc/apt/sources.list").write_text(f"deb [trusted=yes] file:{repository} ./\n")
     (tmp_path / "apt.conf").write_text(
@@ -193,10 +226,11 @@ def test_the_trial_passes_only_if_apt_would_install(
     lacks = (option == "--allow-downgrades" and wanted < installed) or (
         option == "--allow-change-held-packages" and selection == "hold"
     )
-    tried = apt(root, trial_of(words))
+    tried = apt(root, download_of(words))
+    assert (
+        read_answer(words, wanted, tried.returncode, tried.stdout + tried.stderr)[0] is PackageAnswer.OFFERED
+    ) is not lacks
     assert (tried.returncode != 0) is lacks, tried.stderr
-    former = ["/usr/bin/apt-get", "install", "--simulate", "--allow-downgrades", f"kafka={wanted}-1"]
-    assert apt(root, former).returncode == 0, "without --yes, apt decides otherwise"
 
 
 def test_the_trial_fails_where_apt_would_remove_what_needs_the_installed_release(root: Path) -> None:
@@ -207,11 +241,11 @@ def test_the_trial_fails_where_apt_would_remove_what_needs_the_installed_release
             "Maintainer: k <k@example.com>\nDescription: R\nDepends: kafka (= 4.3.1-1)\n\n"
         )
     words = [word.replace("{version}", "3.9.1") for word in PACKAGE.install]
-    refused = apt(root, trial_of(words))
+    refused = apt(root, download_of(words))
     assert refused.returncode != 0
     assert "remove is disabled" in refused.stderr
-    removes = apt(root, trial_of([word for word in words if word != "--no-remove"]))
-    assert (removes.returncode, "Remv registry" in removes.stdout) == (0, True)
+    removes = apt(root, download_of([word for word in words if word != "--no-remove"]))
+    assert (removes.returncode, "The following packages will be REMOVED:" in removes.stdout) == (0, True)
 
 
 @pytest.mark.parametrize("offered", [("3.9.1", "4.3.1"), ("4.3.1",), ()])
@@ -224,9 +258,14 @@ def test_what_is_installed_is_offered_only_if_a_repository_has_it(
     index.write_text("".join(f"{one}\n\n" for one in entries if any(f"Version: {v}-" in one for v in offered)))
     install(root, installed, "install")
     assert apt(root, ["/usr/bin/apt-get", "update", "--quiet"]).returncode == 0
-    (question,) = questions_of(PACKAGE.install)
     for version in ("3.9.1", "4.3.1"):
-        tried = apt(root, [word.replace("{version}", version) for word in trial_of(PACKAGE.install)])
-        asked = apt(root, [word.replace("{version}", version) for word in question.words])
-        shown = asked.returncode == 0 and re.search(question.shows, asked.stdout, re.MULTILINE) is not None
-        assert (tried.returncode == 0, shown) == (version in (*offered, installed), version in offered)
+        tried = apt(root, [word.replace("{version}", version) for word in PACKAGE.download])
+        answer, why = read_answer(PACKAGE.install, f"{version}-1", tried.returncode, tried.stdout + tried.stderr)
+        assert answer is (PackageAnswer.OFFERED if version in offered else PackageAnswer.MISSING), why
+
+
+def test_a_listed_package_without_a_file_is_not_offered(root: Path) -> None:
+    (root.parent / "repository/kafka_4.3.1-1_all.deb").unlink()
+    tried = apt(root, [word.replace("{version}", "4.3.1") for word in PACKAGE.download])
+    answer, _ = read_answer(PACKAGE.install, "4.3.1-1", tried.returncode, tried.stdout + tried.stderr)
+    assert answer is PackageAnswer.UNKNOWN

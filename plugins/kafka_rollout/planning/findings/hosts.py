@@ -15,7 +15,9 @@ from kafka_rollout.base.findings import BLOCKER, INFO, WARNING, Check, CheckOf, 
 from kafka_rollout.base.time_limits import STOP_S
 from kafka_rollout.base.wording import few, nodes, size
 from kafka_rollout.model.host_state import (
+    ADD_PACKAGE,
     CLOSED,
+    CORRECT_TRIAL,
     SUDO_RS,
     Elsewhere,
     HostPath,
@@ -237,9 +239,13 @@ PACKAGE_UNAVAILABLE = FindingCode(
     "PACKAGE-UNAVAILABLE",
     BLOCKER,
     "A host cannot install the package of a release of the path, or of the release that runs now.",
-    "Add the package to the repository of the host, refresh its list of packages (`apt-get update` as root, or `dnf "
-    "makecache --refresh` as the SSH user, who has a list of its own), or correct `package` in the inventory: "
-    "`install` can also name files on the host (docs/packages.md).",
+    ADD_PACKAGE,
+)
+PACKAGE_UNKNOWN = FindingCode(
+    "PACKAGE-UNKNOWN",
+    BLOCKER,
+    "A host did not show whether it can install the package of a release of the path, or of the release that runs now.",
+    CORRECT_TRIAL,
 )
 PACKAGE_NOT_HELD = FindingCode(
     "PACKAGE-NOT-HELD",
@@ -343,6 +349,7 @@ HOSTS_CHECK = Check(
     (
         RELEASE_NOT_ON_HOST,
         PACKAGE_UNAVAILABLE,
+        PACKAGE_UNKNOWN,
         PACKAGE_NOT_HELD,
         HOST_DISK_FULL,
         HOST_READ_ONLY,
@@ -503,8 +510,9 @@ def _problems(node: NodeSpec, host: HostState, releases: Sequence[Release]) -> I
                 f"The archive of Kafka {release} is compared only with the SHA-512 in the file next to it. This shows "
                 "that the file is complete, and not where it comes from.",
             )
-    for release, why in host.unavailable.items():
-        yield PACKAGE_UNAVAILABLE.found(f"{subject}, release {release}", why)
+    for release, problem in host.unavailable.items():
+        code = PACKAGE_UNKNOWN if problem.is_unknown else PACKAGE_UNAVAILABLE
+        yield code.found(f"{subject}, release {release}", problem.sentence, problem.remedy)
     if host.changed_java is not None:
         before, after = host.changed_java
         yield JAVA_CHANGED.found(

@@ -15,7 +15,7 @@ import pytest
 
 from kafka_rollout.base.findings import Finding
 from kafka_rollout.model.host_state import HostFacts, HostState
-from kafka_rollout.model.package_managers import print_files, trial_of
+from kafka_rollout.model.package_managers import print_files
 from kafka_rollout.model.topology import NodeSpec, PackageSpec, Role, ServiceSpec
 from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands
 from kafka_rollout.nodes.runtimes.hosts.shells import Done
@@ -263,7 +263,7 @@ def test_a_home_that_takes_nothing_does_not_hide_the_files(machine: Machine) -> 
 
 def test_the_packages_of_an_installation_from_files_are_listed(machine: Machine) -> None:
     install = (*PACKAGE.install[:-1], f"{machine.home}/repository/kafka_{{version}}-1_all.deb")
-    package = PackageSpec(install=install, check=trial_of(install), versions={"4.3.1": "4.3.1"})
+    package = PackageSpec(install=install, versions={"4.3.1": "4.3.1"})
     assert shown(machine.findings(*OPTIONS, package=package)) == [(SWITCHED[0], "warning")] * 2
 
 

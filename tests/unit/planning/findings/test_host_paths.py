@@ -122,6 +122,7 @@ def test_rights_that_make_the_ssh_user_root_are_listed() -> None:
             path("/srv/debs/kafka_7.9.1-1_all.deb", owner="kafka", kind=REGULAR),
             "kafka_7.9.1-1_all.deb belongs to kafka",
         ),
+        (path("/usr/local/sbin/try", owner="kafka", kind=REGULAR), "Root uses /usr/local/sbin/try on host kafka-4"),
         (path("/etc/kafka.apt", owner="kafka", kind=REGULAR), "Root uses /etc/kafka.apt on host kafka-4"),
         (path("/opt", owner="kafka"), ""),
     ],
@@ -130,12 +131,12 @@ def test_root_runs_only_programs_that_root_alone_can_change(changed: HostPath, s
     files = [f"/srv/debs/kafka_{version}_all.deb" for version in ("8.3.1-1", "7.9.1-1")]
     package = PackageSpec(
         install=("/usr/local/sbin/install", "/srv/debs/kafka_{version}_all.deb", "--config=/etc/kafka.apt"),
-        check=("/usr/bin/true", "{version}"),
+        check=("/usr/local/sbin/try", "{version}"),
         versions={"4.3.1": "8.3.1-1", "3.9.1": "7.9.1-1"},
     )
-    assert package.root_paths == ("/usr/local/sbin/install", "/etc/kafka.apt", *files)
+    assert package.root_paths == ("/usr/local/sbin/install", "/etc/kafka.apt", "/usr/local/sbin/try", *files)
     sentences = [sentence for code, sentence in found(changed, package=package) if code == "HOST-PATH-UNSAFE"]
-    assert len(sentences) == (0 if not says else 2 if changed.path == "/srv/debs" else 1)
+    assert len(sentences) == (0 if not says else 2 if changed.path in ("/srv/debs", "/usr/local/sbin") else 1)
     assert says in "".join(sentences)
 
 

@@ -18,23 +18,30 @@ import shlex
 from collections.abc import Callable, Collection, Iterable
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 from kafka_rollout.base.errors import FatalError, RefusedError, UserError
 from kafka_rollout.base.system.files import open_regular, read_regular, reading
-from kafka_rollout.model.host_state import Elsewhere
+from kafka_rollout.model.host_state import CORRECT_TRIAL, Elsewhere, PackageProblem
 from kafka_rollout.model.node_log import hide_credentials
-from kafka_rollout.model.package_managers import PackageQuestion, questions_of, remove_duplicates
+from kafka_rollout.model.package_managers import (
+    PackageAnswer,
+    download_again_of,
+    read_answer,
+    refresh_of,
+    remove_duplicates,
+)
 from kafka_rollout.model.topology import NodeSpec, PackageSpec, ServiceSpec
 from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, rights_of, service_of, transfer_s, unusable
 from kafka_rollout.nodes.runtimes.hosts.rights import DRAFT, held_names
-from kafka_rollout.nodes.runtimes.hosts.shells import Done
+from kafka_rollout.nodes.runtimes.hosts.shells import Done, refused_by_sudo
 from kafka_rollout.releases.facts import Release
 
 _SHA512 = re.compile(r"[0-9a-f]{128}")
 # The jar of kafka.Kafka → its version. Packages of vendors can also contain sources and documentation.
 JAR = re.compile(r"/kafka_2\.\d+-(\d[^/\s]*)(?<!-sources)(?<!-javadoc)(?<!-scaladoc)(?<!-test)\.jar(?:\s|$)")
 _INTERRUPTED = "dpkg --configure -a"
-_NOT_DOWNLOADED = "cannot be downloaded"
+_ADD_VERSION = "Add it to `versions` of the package, then repeat the step."
 _UPSTREAM = re.compile(r"(?:\d+:)?(\d+(?:\.\d+)+)")  # without the epoch and the revision of the package
 
 
@@ -145,53 +152,92 @@ def why_unavailable(
     releases: Iterable[Release],
     identify: Callable[[str], Release | None],
     known_builds: Collection[str],
-) -> dict[Release, str]:
-    """Return the releases that cannot be installed, each with the reason as a sentence.
+) -> dict[Release, PackageProblem]:
+    """Load the package of each release to the host, and return those that cannot be installed. The node can run.
 
     `known_builds`: versions of vendors' builds that the inventory maps to Apache releases.
     """
-    service = service_of(node)
-    package, found = _package_of(node), {}
+    package, found = _package_of(node), dict[Release, PackageProblem]()
+    refreshed: _Tried | None = None
     for release in releases:
         version = package.version(release)
         if version is None:
-            found[release] = f"The inventory has no version of the package for Kafka {release}."
+            found[release] = PackageProblem(
+                sentence=f"The inventory has no version of the package for Kafka {release}.", remedy=_ADD_VERSION
+            )
             continue
         upstream = _UPSTREAM.match(version)
         builds = [] if upstream is None else [one for one in known_builds if one.startswith(upstream[1])]
         others = {identify(build) for build in builds or ([f"{upstream[1]}-ccs"] if upstream else [])} - {None}
         if upstream is not None and upstream[1] != str(release) and others and release not in others:
-            found[release] = (
-                f"The package {version} of Kafka {release} would be evaluated as {min(filter(None, others))}. Set "
-                "apache_releases in the inventory to the Apache release of its build."
+            found[release] = PackageProblem(
+                sentence=f"The package {version} of Kafka {release} would be evaluated as {min(filter(None, others))}.",
+                remedy="Set apache_releases in the inventory to the Apache release of its build.",
             )
             continue
-        trial = (PackageQuestion(package.check, ""),) if package.check else ()
-        for question in (*trial, *questions_of(package.install)):
-            words = [word.replace("{version}", version) for word in question.words]
-            done = commands.run(node, words, within_s=package.timeout_s)
-            if done.code != 0 or not re.search(question.shows, done.out, re.MULTILINE):
-                found[release] = (
-                    f"The package of Kafka {release} is not available on host {service.host}: "
-                    f"`{shlex.join(words)}`: {done.problem}."
-                )
-                break
+        if refreshed is None and (refresh := refresh_of(package.install)):
+            refreshed = _try(commands, node, refresh, version)
+        if problem := _try_package(commands, node, release, version, refreshed):
+            found[release] = problem
     return found
 
 
-def download(commands: HostCommands, node: NodeSpec, releases: Iterable[Release | None]) -> None:
-    """Download the packages of releases to the host. The node can run."""
-    package = _package_of(node)
-    for release in dict.fromkeys(releases) if package.download else ():
-        version = None if release is None else package.version(release)
-        if version is not None:
-            done = _run(commands, node, package.download, version)
-            if done.code != 0 or _NOT_DOWNLOADED in done.out + done.err:  # with it, apt-get ends with 0
-                raise FatalError(
-                    f"The package of Kafka {release} cannot be downloaded to host {service_of(node).host}: "
-                    f"{done.problem}. The node was not stopped.",
-                    remedy="Fix the command `download` of the inventory or the repository, then repeat the step.",
-                )
+class _Tried(NamedTuple):
+    shown: str
+    """The command, without sudo."""
+    done: Done
+    missing: str
+    """The line of the sudoers file without which sudo refused it; else empty."""
+
+
+def _try(commands: HostCommands, node: NodeSpec, words: tuple[str, ...], version: str) -> _Tried:
+    right = rights_of(node).of_package(words)
+    command = right.command(version=version)
+    done = commands.run_foreign(node, shlex.join(command), within_s=_package_of(node).timeout_s)
+    missing = f"({right.as_user}) NOPASSWD: {right.sudoers()}" if refused_by_sudo(done) else ""
+    return _Tried(shlex.join(one.replace("{version}", version) for one in words), done, missing)
+
+
+def _try_package(
+    commands: HostCommands, node: NodeSpec, release: Release, version: str, refreshed: _Tried | None
+) -> PackageProblem | None:
+    """Return why the package cannot be installed, by what the package manager does as root with its own lists.
+
+    `refreshed`: the refresh of the lists. An installation reads an old list if it failed, so what this list has is
+    loaded, and what it lacks is unknown.
+    """
+    package, host, before = _package_of(node), service_of(node).host, ""
+
+    def unknown(tried: _Tried, why: str) -> PackageProblem:
+        return PackageProblem(
+            sentence=f"Host {host} did not show that it can install the package of Kafka {release}: `{tried.shown}`: "
+            f"{_end(why or tried.done.problem)}",
+            remedy=f"Add to the sudoers file of the host: {tried.missing}" if tried.missing else CORRECT_TRIAL,
+            is_unknown=True,
+        )
+
+    if refreshed is not None and refreshed.missing:
+        return unknown(refreshed, "")
+    if refreshed is not None and refreshed.done.code != 0:
+        before = f"Failed to fetch the lists: {refreshed.done.problem}\n"
+    problem = None
+    for words in filter(None, (package.check, package.download, download_again_of(package.install))):
+        tried = _try(commands, node, words, version)
+        printed = f"{before}{tried.done.out}\n{tried.done.err}"
+        answer, why = read_answer(package.install, version, tried.done.code, printed)
+        if answer is PackageAnswer.MISSING and not tried.missing:
+            return PackageProblem(
+                sentence=f"The package of Kafka {release} is not available on host {host}: `{tried.shown}`: {_end(why)}"
+            )
+        problem = None if answer is PackageAnswer.OFFERED else unknown(tried, why)
+        if answer is PackageAnswer.UNKNOWN or (answer is PackageAnswer.OFFERED and words != package.check):
+            break
+    return problem
+
+
+def _end(why: str) -> str:
+    """Return the end of a sentence. Root reads credentials that only it can read, such as those in an address."""
+    return f"{hide_credentials(why).rstrip('.')}."
 
 
 def read_link(commands: HostCommands, node: NodeSpec) -> str:
@@ -253,7 +299,7 @@ def install_package(commands: HostCommands, node: NodeSpec, release: Release, he
     if version is None:
         raise RefusedError(
             f"The inventory has no version of the package for Kafka {release}.",
-            remedy="Add it to `versions` of the package, then repeat the step.",
+            remedy=_ADD_VERSION,
         )
     commands.change(node, rights.mask)
     done = _run(commands, node, package.install, version)

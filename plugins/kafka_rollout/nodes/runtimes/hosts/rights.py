@@ -15,8 +15,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from kafka_rollout.base.internal_topics import COORDINATOR_TOPICS, METADATA_LOG
-from kafka_rollout.model.package_managers import is_apt, names_of
-from kafka_rollout.model.topology import SUFFIX, NodeSpec, ServiceSpec
+from kafka_rollout.model.package_managers import download_again_of, is_apt, names_of, refresh_of
+from kafka_rollout.model.topology import SUFFIX, NodeSpec, PackageSpec, ServiceSpec
 from kafka_rollout.nodes.runtimes.hosts.sudo_defaults import OWN_DEFAULTS, excess_defaults
 
 _ROOT = "root"
@@ -179,7 +179,7 @@ class HostRights:
             rights += [self.draft_link, self.switch_link]
         else:
             rights += [self.mask, self.unmask]
-            rights += [self.of_package(words) for words in (package.install, package.download, package.repair) if words]
+            rights += [self.of_package(words) for words in _commands_of(package) if words]
             rights += self.holds().values()
         if not self.service.managed_elsewhere:
             rights += [self.read_copy, self.back_up, self.draft_configuration, self.write_configuration]
@@ -191,6 +191,11 @@ def _content(user: str, purpose: str, path: str) -> HostRight:
     """The command that prints a file. It does not wait for the writer of a FIFO in its place, as `cat` would: it prints
     nothing then, or fails."""
     return HostRight(user, "dd", (f"if={path}", "iflag=nonblock", "bs=1M", "status=none"), purpose)
+
+
+def _commands_of(package: PackageSpec) -> tuple[tuple[str, ...], ...]:
+    trials = (refresh_of(package.install), package.check, package.download, download_again_of(package.install))
+    return (*trials, package.install, package.repair)
 
 
 def held_names(service: ServiceSpec) -> tuple[str, ...]:

@@ -33,6 +33,7 @@ from kafka_rollout.model.host_state import (
     DirectoryFormat,
     HostState,
     Installation,
+    PackageProblem,
     StartFile,
     StartRecord,
     how_to_install,
@@ -56,7 +57,6 @@ from kafka_rollout.nodes.runtimes.hosts.commands import (
 from kafka_rollout.nodes.runtimes.hosts.files_at_start import find_jvm_problems, find_node_classes, read_named_files
 from kafka_rollout.nodes.runtimes.hosts.installing import (
     JAR,
-    download,
     install_package,
     installed_release,
     provide,
@@ -112,7 +112,7 @@ _FOLDER = re.compile(r"d/\d+/([^/]+)")
 _POLL_S = 0.3
 _START_S = 10.0
 _MACHINE_FRESH_S = 60.0  # a boot changes it
-_OFFER_FRESH_S = 60.0  # a repository can lose a package; a download follows
+_OFFER_FRESH_S = 60.0  # a repository can lose a package
 
 
 def _unknown_artifacts(release: Release) -> frozenset[str]:
@@ -206,15 +206,15 @@ class SshServiceRuntime(HostCommands):
 
     def _unavailable(
         self, node: NodeSpec, unit: UnitState, installed: Release | None, releases: Sequence[Release]
-    ) -> Mapping[Release, str]:
-        """The packages that cannot be installed, of the releases and of those to which a rollback returns."""
+    ) -> Mapping[Release, PackageProblem]:
+        """As in HostState, of the releases and of those to which a rollback returns."""
         if service_of(node).package is None or {*releases} <= {installed}:
             return {}
         running = self.identify(self._loaded_version(node, unit))
-        return self._ask_packages(node, [*releases, *(one for one in (running, installed) if one is not None)])
+        return self._try_packages(node, [*releases, *(one for one in (running, installed) if one is not None)])
 
-    def _ask_packages(self, node: NodeSpec, releases: Sequence[Release]) -> Mapping[Release, str]:
-        """Return the releases whose package cannot be installed, each with the reason as a sentence."""
+    def _try_packages(self, node: NodeSpec, releases: Sequence[Release]) -> Mapping[Release, PackageProblem]:
+        """Return the releases whose package cannot be installed."""
         asked, now = dict.fromkeys(releases), self.monotonic()
         found = why_unavailable(self, node, asked, self.identify, self.cluster.apache_releases)
         self.offers |= {(node.node_id, release): now if release not in found else float("-inf") for release in asked}
@@ -230,11 +230,9 @@ class SshServiceRuntime(HostCommands):
                 return
             since = self.monotonic() - _OFFER_FRESH_S  # the check of the host has just asked, unless this is a rollback
             old = [one for one in wanted if self.offers.get((node.node_id, one), float("-inf")) < since]
-            for why in self._ask_packages(
-                node, old
-            ).values():  # before the stop: the package can have left the repository since the plan
-                raise RefusedError(why, remedy="Make the package available to the host, then continue.")
-            download(self, node, wanted)
+            # Before the stop: the package can have left the repository since the plan.
+            for problem in self._try_packages(node, old).values():
+                raise RefusedError(f"{problem.sentence} The node was not stopped.", remedy=problem.remedy)
             return
         folder = self._release_folder(node, release)
         if not folder.exists:

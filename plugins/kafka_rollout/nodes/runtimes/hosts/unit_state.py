@@ -23,6 +23,7 @@ from kafka_rollout.model.host_state import (
     HostFacts,
     HostPath,
     HostState,
+    PackageProblem,
     StartFile,
     StartFileKind,
     StartPath,
@@ -215,7 +216,7 @@ def read_host(
     releases: Sequence[Release],
     *,
     installed: Release | None,
-    unavailable: Mapping[Release, str],
+    unavailable: Mapping[Release, PackageProblem],
     libs: Mapping[Release, ReleaseFolder],
     now: Callable[[], float],
     read_config: Callable[[], Mapping[str, str]],
@@ -224,10 +225,9 @@ def read_host(
     changes_file: Callable[[], bool],
     elsewhere: Elsewhere | None = None,
 ) -> HostState:
-    """Return the state. `installed`: the release that the next start runs. `unavailable`: releases whose package cannot
-    be installed. `libs`: the folders of releases. `now`: clock of this machine.
-    `read_config`: reads the configuration of the node. `others`: the other
-    nodes on the machine, by id. `restarts`: the run installs nothing. `changes_file`: whether it changes the
+    """Return the state. `installed`: the release that the next start runs. `unavailable`: as in HostState. `libs`: the
+    folders of releases. `now`: clock of this machine. `read_config`: reads the configuration of the node. `others`: the
+    other nodes on the machine, by id. `restarts`: the run installs nothing. `changes_file`: whether it changes the
     configuration. `elsewhere`: as in HostState."""
     service = service_of(node)
     folders = {release: service.folder(release) for release in releases}
@@ -366,7 +366,7 @@ def _releases(
     folders: Mapping[Release, str],
     installed: Release | None,
     libs: Mapping[Release, ReleaseFolder],
-    unavailable: Mapping[Release, str],
+    unavailable: Mapping[Release, PackageProblem],
 ) -> tuple[frozenset[Release], frozenset[Release]]:
     """Return the releases that are on the host, and those that a run brings to it: not into a folder that exists."""
     if service.package is not None:
