@@ -241,7 +241,7 @@ class NodeMetricsReader:
             deprecated_requests=_counts((*request, n) for request, n in first.deprecated.items()),
             # An exporter with older rules lacks some that Jolokia has.
             counters={**(prometheus.counters if prometheus else {}), **first.counters},
-            unanswered=tuple(sorted(problems)),
+            unanswered=dict(sorted(problems.items())),
             unreadable=tuple(
                 f"{agent}: {name}: {why.splitlines()[0].rstrip('.')}"
                 for agent, seen in sorted(answers.items())

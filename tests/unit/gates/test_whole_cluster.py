@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from kafka_rollout.gates.gate import GateCheck
@@ -32,7 +33,7 @@ def _failing(checked: GateCheck) -> list[int]:
 
 
 def _at(
-    level: int, *, prometheus: int | None = 30, jolokia: int | None = 30, unanswered: tuple[str, ...] = ()
+    level: int, *, prometheus: int | None = 30, jolokia: int | None = 30, unanswered: Mapping[str, str] | None = None
 ) -> ClusterState:
     return state(
         nodes={
@@ -42,7 +43,7 @@ def _at(
                 finalized={"metadata.version": level},
                 current_metadata_version_prometheus=prometheus,
                 current_metadata_version_jolokia=jolokia,
-                unanswered=unanswered,
+                unanswered=unanswered or {},
             )
             for n in SEPARATE.nodes
         }
@@ -113,7 +114,9 @@ def test_where_no_file_is_seen_the_metrics_tell_but_not_before_a_process_wrote_o
 def test_both_agents_must_report_the_current_metadata_version() -> None:
     assert check_metadata_version(SEPARATE, catalogue(), _at(30), 30).passes
     assert not check_metadata_version(SEPARATE, catalogue(), _at(30, jolokia=29), 30).passes
-    checked = check_metadata_version(SEPARATE, catalogue(), _at(30, prometheus=None, unanswered=("prometheus",)), 30)
+    checked = check_metadata_version(
+        SEPARATE, catalogue(), _at(30, prometheus=None, unanswered={"prometheus": "status 401"}), 30
+    )
     assert not checked.passes
     assert "Prometheus did not respond, Jolokia reports 30" in checked.waits_for
 

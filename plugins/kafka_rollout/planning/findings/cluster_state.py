@@ -433,6 +433,18 @@ def _without_metrics(cluster: ClusterSpec, state: ClusterState) -> Iterable[Find
             "Correct the rules of the exporter, whose page must have the metrics of one process, or the access policy "
             "of Jolokia.",
         )
+    silent: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
+    for node, metrics in answered.items():
+        for one in metrics.unanswered.items():
+            silent[one].append(node.node_id)
+    if silent:
+        listed = (f"{agent} of {nodes(ids)}: {reason.rstrip('.')}" for (agent, reason), ids in sorted(silent.items()))
+        yield METRICS_MISSING.found(
+            "agents without a response",
+            f"The inventory lists agents that do not respond ({few(listed, limit=3)}). After levels are raised, the "
+            "gate metadata-version waits for them until it fails.",
+            "Correct the agents, or remove their URLs from the inventory. Then plan again.",
+        )
     without_release = [node.node_id for node, seen in answered.items() if seen.is_read and seen.release is None]
     if without_release:
         yield METRICS_MISSING.found(

@@ -455,6 +455,21 @@ def test_a_metric_that_an_agent_cannot_read_is_named_also_if_the_agent_reads_no_
     )
 
 
+def test_an_agent_of_the_inventory_that_does_not_respond_is_named_before_a_gate_waits_for_it() -> None:
+    seen = _exported()
+    one_silent = {
+        i: replace(n, metrics=replace(n.metrics, unanswered={"prometheus": "status 401"}))
+        for i, n in seen.nodes.items()
+        if n.metrics is not None
+    }
+    found = _findings(replace(seen, nodes={**seen.nodes, **one_silent}))
+    assert found["METRICS-MISSING", "agents without a response"].sentence == (
+        "The inventory lists agents that do not respond (prometheus of nodes 1, 2, 3, 4, 5, 6: status 401). After "
+        "levels are raised, the gate metadata-version waits for them until it fails."
+    )
+    assert ("METRICS-MISSING", "agents without a response") not in _findings(seen)
+
+
 def test_clients_groups_and_transactions_are_shown() -> None:
     clients = (ClientSoftware(name="librdkafka", version="2.16", connections=2),)
     nodes = {n.node_id: node_state(n.node_id, clients=clients) for n in SEPARATE.nodes}
