@@ -253,6 +253,8 @@ log = logging.getLogger(__name__)
 SHORT = 200_000  # offsets; reading them takes about five seconds
 SMALL_RECORDS = 500_000  # of a replica, in this process; reading them takes about eight seconds
 SMALL_BYTES = 128_000_000  # of record batches of a replica
+# A waiting gate reads the log from the start again after this time, or after this multiple of the time that it took.
+_AGAIN_S, _AGAIN_TIMES, _AGAIN_TIMES_SPARK = 60.0, 20, 5
 
 
 @dataclass(slots=True)
@@ -282,9 +284,6 @@ class KeptReading:
     def is_fresh(self, planned: bool | None, now: float) -> bool:
         most_s = max(_AGAIN_S, _AGAIN_TIMES * self.seconds) if self.reading else _AGAIN_TIMES_SPARK * self.seconds
         return planned == self.planned and now - self.at < most_s
-
-
-_AGAIN_S, _AGAIN_TIMES, _AGAIN_TIMES_SPARK = 60.0, 20, 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -338,14 +337,13 @@ class LiveCoordinatorLogs:
 
     def group_records(self, *, planned: bool | None, by_spark: bool = False, incremental: bool = False) -> GroupRecords:
         kept, began = self.kept, self.monotonic()
-        # A failure in between leaves nothing to read on from.
-        reading, records = (
-            (kept.reading, kept.records) if incremental and kept.is_fresh(planned, began) else (None, None)
-        )
-        kept.reading = None
+        reading = None
+        if incremental and kept.is_fresh(planned, began):
+            reading = kept.reading
+            if by_spark and kept.records is not None:
+                return replace(kept.records, is_whole=False)
+        kept.reading = None  # a failure in between leaves nothing to read on from
         longest = min(self.longest, 2 * self.short) if by_spark else self.longest
-        if by_spark and reading is None and records is not None:
-            return replace(records, is_whole=False)
         try:
             with FetchSource(self.cluster.bootstrap_servers, self.security, silent=self.silent) as source:
                 if reading is not None and reading.read_on(source):
