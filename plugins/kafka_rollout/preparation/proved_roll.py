@@ -39,7 +39,7 @@ from kafka_rollout.run.events import events_of
 from kafka_rollout.run.projections.observations import unserved_since
 from kafka_rollout.run.projections.runs import run_of
 from kafka_rollout.run.proofs import find_unproved_roll
-from kafka_rollout.run.step_events import GateChecked, LogSeen
+from kafka_rollout.run.step_events import GateChecked, GatePassed, LogSeen
 
 NODES = GateRef(kind=GateKind.NODES)
 _PAUSES_S = (1.0, 3.0, 6.0, 10.0)
@@ -94,6 +94,8 @@ def _check_until_sure(run: Run) -> GateCheck:
         was_lasting = seen.is_lasting
         run.ports.clock.sleep(pause_s)
     run.history.record(GateChecked(at=seen.at, ref=NODES, check=seen))
+    if seen.passes:
+        run.history.record(GatePassed(ref=NODES, gate=seen.gate, message="every node serves"))
     return seen
 
 

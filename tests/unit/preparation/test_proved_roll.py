@@ -18,13 +18,19 @@ from kafka_rollout.model.state import NodeMetrics
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.observation.run import Run
 from kafka_rollout.planning.request import Request
-from kafka_rollout.preparation.proved_roll import check_running_nodes, refuse_unproved_nodes, refuse_unproved_roll
+from kafka_rollout.preparation.proved_roll import (
+    NODES,
+    check_running_nodes,
+    refuse_unproved_nodes,
+    refuse_unproved_roll,
+)
 from kafka_rollout.procedure.actions import record_rolled
 from kafka_rollout.procedure.step import StepCall
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import ApprovalOf, Decision
 from kafka_rollout.run.projections.approvals import find_doubts_of_nodes
 from kafka_rollout.run.step_events import Started
+from kafka_rollout.run.view import GateState, RunView
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.log_directories import JBOD, with_directories
 from tests.fakes.ports import FakeMetrics, fake_ports
@@ -252,3 +258,16 @@ def test_the_brokers_are_asked_at_the_same_time(tmp_path: Path, monkeypatch: pyt
 
         monkeypatch.setattr(FakeRuntime, name, call)
     assert check_running_nodes(run).passes
+
+
+def test_the_check_of_the_nodes_is_shown_as_passed_and_not_as_a_gate_that_still_watches(tmp_path: Path) -> None:
+    cluster = FakeCluster(R431, finalized=R391_LEVELS)
+    run = finalizing(tmp_path, cluster)
+    leave_isr(cluster, 12)
+    with pytest.raises(TransientError):
+        refuse_unproved_nodes(run)
+    assert RunView.of(run.history.events()).gates[NODES].state is GateState.WAITS
+    cluster.nodes[12].behind = 1
+    for _ in range(2):
+        refuse_unproved_nodes(run)
+        assert RunView.of(run.history.events()).gates[NODES].state is GateState.PASSED
