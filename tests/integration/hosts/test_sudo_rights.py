@@ -22,7 +22,8 @@ import pytest
 
 from kafka_rollout.base.errors import FatalError, RefusedError
 from kafka_rollout.model.host_state import HostState, StartRecord
-from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role, ServiceSpec
+from kafka_rollout.model.package_managers import download_of
+from kafka_rollout.model.topology import ClusterSpec, NodeSpec, PackageSpec, Role, ServiceSpec
 from kafka_rollout.nodes.runtimes.hosts.logs import end_of_log, read_file_on
 from kafka_rollout.nodes.runtimes.hosts.rights import DRAFT, EXAMPLE, HostRights, excess_rights, sudoers_file
 from kafka_rollout.nodes.runtimes.hosts.service import SshServiceRuntime
@@ -118,6 +119,10 @@ def _write(sudoers: Path, text: str) -> None:
     sudoers.unlink(missing_ok=True)
     sudoers.write_text(text)
     sudoers.chmod(0o440)
+
+
+def packaged(*install: str) -> PackageSpec:
+    return PackageSpec(install=install, download=download_of(install))
 
 
 def service_of(node: NodeSpec) -> ServiceSpec:
@@ -393,14 +398,26 @@ def test_rights_end_at_the_metadata_directory(machine: Machine, tmp_path: Path) 
         {"configuration_writer": "user"},
         {"managed_elsewhere": True},
         {"archive": None, "package": PACKAGE},
+        pytest.param(
+            {"archive": None, "package": packaged("/usr/bin/dnf", "install", "-y", "kafka-{version}-1")},
+            marks=pytest.mark.full,
+        ),
+        pytest.param(
+            {
+                "archive": None,
+                "package": packaged("/usr/bin/zypper", "-n", "install", "--oldpackage", "kafka={version}-1"),
+            },
+            marks=pytest.mark.full,
+        ),
     ],
-    ids=["log_file", "user_writes", "managed_elsewhere", "package"],
+    ids=["log_file", "user_writes", "managed_elsewhere", "apt", "dnf", "zypper"],
 )
 def test_sudo_permits_each_command_of_an_installation(
     service: dict[str, object], machine: Machine, tmp_path: Path
 ) -> None:
     node = node_with(tmp_path, **service)
     machine.permit(node)
+    machine.as_root("for one in dnf zypper; do install -m 755 /bin/true /usr/bin/$one; done")  # the bed has none
     for right in HostRights(service_of(node)).all(DATA):
         done = machine.run("", right.allowed_command(**EXAMPLE))
         assert done.code == 0, (right, done)
