@@ -195,7 +195,7 @@ def read_answer(install: Sequence[str], version: str, code: int, printed: str) -
         return (PackageAnswer.OFFERED if code == 0 else PackageAnswer.UNKNOWN), ""
     if missing := _MISSING.search(printed):
         unread = _UNREAD.search(printed)
-        return (PackageAnswer.UNKNOWN, unread[0].strip()) if unread else (PackageAnswer.MISSING, missing[0].strip())
+        return (PackageAnswer.UNKNOWN, unread[0].strip(" -")) if unread else (PackageAnswer.MISSING, missing[0].strip())
     if code != 0:
         cause = _CAUSE.search(printed)
         return PackageAnswer.UNKNOWN, cause[0].strip() if cause else ""

@@ -96,7 +96,7 @@ Error: Failed to download metadata for repo 'k': Cannot download repomd.xml: All
             1,
             f"{UNREAD}Ignoring repositories: k\nNo match for argument: kafka-3.9.1-1\nError: Unable to find a match",
             PackageAnswer.UNKNOWN,
-            f"- {NOT_RETRIEVED}",
+            NOT_RETRIEVED,
         ),
         (
             DNF,
@@ -163,6 +163,20 @@ def test_root_refreshes_the_lists_and_loads_each_release_before_a_stop() -> None
     ]
     assert repository.asked.count("clean expire-cache") == 1, "once for all releases"
     assert problem[1].is_unknown, "a reinstallation that has nothing to do shows nothing"
+
+
+def test_a_rollback_begins_with_the_lists_of_the_host_and_refreshes_them_only_if_they_lack_the_package() -> None:
+    repository = Repository(printed=(0, DNF_TABLE.format(verb="Downgrading")))
+    runtime = runtime_with(DNF, repository)
+    node = runtime.cluster.node(1)
+    runtime.shell.package = [str(NEW)]  # type: ignore[attr-defined]
+    runtime.bring(node, OLD)
+    assert [words.split()[0] for words in repository.asked] == ["install"]
+    repository.printed = 1, "No match for argument: kafka-3.9.1-1"
+    runtime.sleep(61)
+    with pytest.raises(RefusedError, match="is not available on host kafka-1"):
+        runtime.bring(node, OLD)
+    assert [words.split()[0] for words in repository.asked[1:]] == ["install", "clean", "install"]
 
 
 def test_an_old_list_that_lacks_the_package_is_unknown() -> None:
@@ -289,7 +303,7 @@ class Machine:
         found = self.runtime.host(self.node, [NEW]).unavailable
         return {release: (one.sentence, one.is_unknown) for release, one in found.items()}
 
-    def bring(self, release: Release, back: Release) -> None:
+    def bring(self, release: Release, back: Release | None) -> None:
         """As right before a stop, a while after the plan."""
         self.runtime.sleep(61)
         self.runtime.bring(self.node, release, back=back)
@@ -356,11 +370,14 @@ def test_a_listed_package_whose_file_is_gone_is_found_by_the_plan(machine: tuple
 
 @pytest.mark.full
 def test_what_a_trial_has_loaded_is_kept_for_a_rollback(machine: tuple[Machine, ThreadingHTTPServer]) -> None:
-    one, _ = machine
+    one, server = machine
     assert one.problems() == {}
     one.file(OLD).unlink()
     one.bring(NEW, OLD)
     one.replace(NEW)
+    server.shutdown()
+    server.server_close()
+    one.bring(OLD, None)
     one.replace(OLD)
 
 

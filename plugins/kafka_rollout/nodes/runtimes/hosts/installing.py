@@ -152,10 +152,14 @@ def why_unavailable(
     releases: Iterable[Release],
     identify: Callable[[str], Release | None],
     known_builds: Collection[str],
+    *,
+    returns: bool = False,
 ) -> dict[Release, PackageProblem]:
     """Load the package of each release to the host, and return those that cannot be installed. The node can run.
 
-    `known_builds`: versions of vendors' builds that the inventory maps to Apache releases.
+    `known_builds`: versions of vendors' builds that the inventory maps to Apache releases. `returns`: a rollback begins
+    with the lists that the host has, and refreshes them only if they lack the package: what was loaded before the stop
+    can be installed without the repository, but not once dnf holds its lists for expired.
     """
     package, found = _package_of(node), dict[Release, PackageProblem]()
     refreshed: _Tried | None = None
@@ -175,9 +179,14 @@ def why_unavailable(
                 remedy="Set apache_releases in the inventory to the Apache release of its build.",
             )
             continue
-        if refreshed is None and (refresh := refresh_of(package.install)):
+        refresh = refresh_of(package.install)
+        if refreshed is None and refresh and not returns:
             refreshed = _try(commands, node, refresh, version)
-        if problem := _try_package(commands, node, release, version, refreshed):
+        problem = _try_package(commands, node, release, version, refreshed)
+        if problem and not problem.is_unknown and refreshed is None and refresh:
+            refreshed = _try(commands, node, refresh, version)
+            problem = _try_package(commands, node, release, version, refreshed)
+        if problem:
             found[release] = problem
     return found
 

@@ -213,10 +213,13 @@ class SshServiceRuntime(HostCommands):
         running = self.identify(self._loaded_version(node, unit))
         return self._try_packages(node, [*releases, *(one for one in (running, installed) if one is not None)])
 
-    def _try_packages(self, node: NodeSpec, releases: Sequence[Release]) -> Mapping[Release, PackageProblem]:
-        """Return the releases whose package cannot be installed."""
+    def _try_packages(
+        self, node: NodeSpec, releases: Sequence[Release], *, returns: bool = False
+    ) -> Mapping[Release, PackageProblem]:
+        """Return the releases whose package cannot be installed. `returns`: as in `why_unavailable`."""
         asked, now = dict.fromkeys(releases), self.monotonic()
-        found = why_unavailable(self, node, asked, self.identify, self.cluster.apache_releases)
+        builds = self.cluster.apache_releases
+        found = why_unavailable(self, node, asked, self.identify, builds, returns=returns)
         self.offers |= {(node.node_id, release): now if release not in found else float("-inf") for release in asked}
         return found
 
@@ -231,7 +234,7 @@ class SshServiceRuntime(HostCommands):
             since = self.monotonic() - _OFFER_FRESH_S  # the check of the host has just asked, unless this is a rollback
             old = [one for one in wanted if self.offers.get((node.node_id, one), float("-inf")) < since]
             # Before the stop: the package can have left the repository since the plan.
-            for problem in self._try_packages(node, old).values():
+            for problem in self._try_packages(node, old, returns=back is None).values():
                 raise RefusedError(f"{problem.sentence} The node was not stopped.", remedy=problem.remedy)
             return
         folder = self._release_folder(node, release)
