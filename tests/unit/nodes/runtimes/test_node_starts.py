@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -52,7 +53,7 @@ class ShellOfThisMachine:
             if begin in words:
                 return done
         text = str(options.get("text") or "").encode()
-        ran = subprocess.run(["sh", "-c", words], input=text, capture_output=True, cwd="/", check=False)
+        ran = subprocess.run(["sh", "-c", words], input=text, capture_output=True, cwd="/", check=False, timeout=60)
         return Done(ran.returncode, ran.stdout, ran.stderr.decode())
 
     def sudo(self, node: NodeSpec, right: Any, **values: object) -> Done:
@@ -115,6 +116,7 @@ def test_names_of_classes_are_found_in_the_jars_of_the_next_start(tmp_path: Path
     ):
         with ZipFile(jar, "w") as archive:
             archive.writestr(f"{name}.class", b"class")
+    os.mkfifo(new / "pipe.jar")
     opened = "".join(f"lr-x------ 1 kafka kafka 64 Nov 28 10:00 9 -> {jar}\n" for jar in (own, left, outside))
     shell = ShellOfThisMachine({"/proc/50/fd": _out(opened)})
     names = ("Left", "Outside", "Copied", "Missing", "Out")

@@ -131,6 +131,14 @@ def test_a_folder_without_a_whole_release_is_refused_before_the_stop(
     assert f"to {libs.parent}, which must not exist before" in refused.value.remedy
 
 
+@pytest.mark.timeout(60)
+def test_a_pipe_among_the_jars_is_not_read(libs: Path, tmp_path: Path) -> None:
+    unpack(libs)
+    os.mkfifo(libs / "other-1.0.jar")
+    runtime, node = runtime_at(libs, tmp_path)
+    runtime.bring(node, RELEASE)
+
+
 @pytest.mark.parametrize(
     ("version", "says"),
     [("4.3.0", r"has the jars of 4\.3\.0"), ("4.3.9", r"has the jars of 4\.3\.9"), ("4.3.1-ours", "")],

@@ -372,7 +372,8 @@ def test_the_shell_finds_readable_files_and_those_that_can_exist(tmp_path: Path)
     read, gone, closed = tmp_path / "read.env", tmp_path / "gone.env", tmp_path / "closed"
     read.write_text("KAFKA_OPTS=-Da=1")
     closed.write_text("")  # a folder that cannot be entered, also for root
-    files = [read, gone, closed / "hidden.env", tmp_path / "*.env"]
+    os.mkfifo(tmp_path / "pipe.env")
+    files = [read, gone, closed / "hidden.env", tmp_path / "*.env", tmp_path / "pipe.env"]
     systemctl = tmp_path / "systemctl"
     shown = "\n".join(f"{path} (ignore_errors=no)" for path in files)
     answers = f"*MainPID*) echo {os.getpid()};; *EnvironmentFiles*) echo '{shown}';; *) echo A=b;;"
@@ -381,13 +382,18 @@ def test_the_shell_finds_readable_files_and_those_that_can_exist(tmp_path: Path)
     line = ARGUMENTS.format(unit="kafka")
     shell = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
     lines = subprocess.run(
-        ["sh", "-c", line], env=shell, capture_output=True, text=True, check=True
+        ["sh", "-c", line], env=shell, capture_output=True, text=True, check=True, timeout=20
     ).stdout.splitlines()
     assert [one for one in lines if one.startswith(("env", "set", "end"))] == [
         *("env A=b", "set KAFKA_OPTS=-Da=1", f"end {read}"),
     ]
     unread = [one for one in lines if one.startswith("unread")]
-    assert unread == [f"unread  {closed / 'hidden.env'}", f"unread  {tmp_path / '*.env'}"]
+    changed = int((tmp_path / "pipe.env").stat().st_ctime)
+    assert unread == [
+        f"unread  {closed / 'hidden.env'}",
+        f"unread  {tmp_path / '*.env'}",
+        f"unread {changed} {tmp_path / 'pipe.env'}",
+    ]
     (started,) = [int(one.split()[1]) for one in lines if one.startswith("started")]
     assert 0 <= time.time() - started < 86_400
 

@@ -61,7 +61,9 @@ class ShellOfThisMachine:
 
     def _run(self, line: str, text: str) -> Done:
         user = _NOBODY if os.geteuid() == 0 else None
-        ran = subprocess.run(["sh", "-c", line], input=text.encode(), capture_output=True, user=user, check=False)
+        ran = subprocess.run(
+            ["sh", "-c", line], input=text.encode(), capture_output=True, user=user, check=False, timeout=60
+        )
         return Done(ran.returncode, ran.stdout, ran.stderr.decode())
 
 
@@ -229,6 +231,14 @@ def test_each_path_that_a_start_reads_is_followed_through_the_link(
             assert path.after[NEW].path == os.path.realpath(path.path)
             exists = path.after[NEW].state is not PlaceState.MISSING
             assert exists == Path(path.path).exists()
+
+
+def test_a_pipe_in_the_place_of_a_file_is_not_read(host: Host) -> None:
+    for release in (OLD, NEW):
+        (host.home / f"kafka_2.13-{release}/jmx").mkdir()
+        os.mkfifo(host.home / f"kafka_2.13-{release}/jmx/agent.jar")
+    found = {one.path: one for one in host.read({}, "-javaagent:HOME/kafka/jmx/agent.jar").start_paths}
+    assert found[f"{host.home}/kafka/jmx/agent.jar"].after[NEW].is_same is None
 
 
 def test_a_rollback_to_the_older_folder_is_checked_in_the_same_way(host: Host) -> None:

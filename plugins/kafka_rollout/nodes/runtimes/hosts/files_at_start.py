@@ -80,7 +80,7 @@ def find_node_classes(
         jars = [f"{folder}/*.jar", *map(shlex.quote, loaded)]
         jars += [_pattern(part) for part in one.class_path.split(":") if part.startswith("/")]
         name = shlex.quote(f"{one.name.replace('.', '/')}.class")
-        parts.append(f"grep -lsF -- {name} {' '.join(jars)} | sed 's/^/{number} /'")
+        parts.append(f"grep -D skip -lsF -- {name} {' '.join(jars)} | sed 's/^/{number} /'")
     lines = commands.run(node, "; ".join(parts)).out.splitlines()
     jars_of: dict[str, tuple[str, ...]] = {}
     left_behind: dict[str, tuple[str, ...]] = {}

@@ -38,7 +38,7 @@ for one in $kept; do case $one in "$name"|"$real") is_kept=+;; esac; done
 printf '%s\\t%s\\n' "$number $is_kept$real" "$(echo $of)"; number=$((number + 1)); done
 """
 _NAMED_BY = """\
-while IFS= read -r name; do grep -lsF -- "$name" {files} | tr '\\n' '\\t'; echo; done
+while IFS= read -r name; do grep -D skip -lsF -- "$name" {files} | tr '\\n' '\\t'; echo; done
 """
 _LINE = re.compile(r"(\d+) ([+-])([^\t]*)\t(.*)")
 

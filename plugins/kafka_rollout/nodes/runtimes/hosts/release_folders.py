@@ -34,7 +34,7 @@ _LIST = (
     'if test -n "$closed"; then echo "closed {folder} $closed"; '
     "elif test -d {folder}/libs && ! test -r {folder}/libs; then echo 'closed {folder} {folder}/libs'; "
     "elif cd {folder}/libs 2>/dev/null; then echo 'libs {folder}'; for jar in *.jar; do "
-    'if ! test -e "$jar"; then :; elif ! test -r "$jar"; then echo "unread $jar"; '
+    'if ! test -e "$jar"; then :; elif ! test -f "$jar" || ! test -r "$jar"; then echo "unread $jar"; '
     'elif tail -c 65557 "$jar" | grep -qaF "$end"; then echo "jar $jar"; else echo "cut $jar"; fi; done; fi'
 )
 # What shows that a start runs the scripts of a folder: the unit, or the class path of its process. One that the folder

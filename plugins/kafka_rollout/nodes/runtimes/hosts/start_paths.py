@@ -67,7 +67,8 @@ _EACH = """\
 above=$(readlink -f {above}); link=${{above%/}}/{name}; number=0
 while IFS= read -r path; do walk "$path" "" ""; see; now=$at; same=.; echo "$number 0 $seen$same $at$way";
 turn=0; for folder in {folders}; do turn=$((turn + 1)); walk "$path" "$link" "$folder"; see; same=.;
-if test "$seen" = + && test "$at" != "$now"; then cmp -s -- "$now" "$at"; case $? in 0) same==;; 1) same=!;; esac; fi;
+if test "$seen" = + && test "$at" != "$now" && test -f "$at" && test -f "$now"; then
+cmp -s -- "$now" "$at"; case $? in 0) same==;; 1) same=!;; esac; fi;
 echo "$number $turn $seen$same $at$way"; done; number=$((number + 1)); done
 """
 _LINE = re.compile(r"(\d+) (\d+) ([+d?-])([.=!]) (/?[^\t]*)((?:\t[^\t]+)*)")

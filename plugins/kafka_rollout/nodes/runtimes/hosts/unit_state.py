@@ -94,7 +94,7 @@ ARGUMENTS = (
     'age=$(ps -o etimes= -p "$pid" 2>/dev/null) && echo "started $(date +%s)" $age; '
     "LC_ALL=C systemctl show --property=EnvironmentFiles --value {unit} | "
     "sed 's/ (ignore_errors=[a-z]*) */\\n/g' | while read -r file; do "
-    'if test -r "$file"; then sed "s/^/set /" "$file"; echo; echo "end $file"; '
+    'if test -f "$file" && test -r "$file"; then sed "s/^/set /" "$file"; echo; echo "end $file"; '
     'elif test -n "$file" && {{ test -e "$file" || ! test -x "${{file%/*}}/"; }}; then '
     'echo "unread $(stat -L -c %Z "$file" 2>/dev/null) $file"; '
     'else case "$file" in *[*?[]*) echo "unread  $file";; esac; fi; done'
