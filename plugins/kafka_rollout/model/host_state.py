@@ -266,9 +266,8 @@ class HostState:
 
 
 ADD_PACKAGE = (
-    "Add the package to the repository of the host, refresh its list of packages (`apt-get update`, `dnf makecache "
-    "--refresh` or `zypper refresh` as root), or correct `package` in the inventory: `install` can also name files on "
-    "the host (docs/packages.md)."
+    "Add the package to the repository of the host (with apt, then run `apt-get update` there as root), or correct "
+    "`package` in the inventory: `install` can also name files on the host (docs/packages.md)."
 )
 CORRECT_TRIAL = (
     "Run this command on the host as root, and correct what it reports: a list or a credential of a repository, a "

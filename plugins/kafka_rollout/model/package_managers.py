@@ -102,10 +102,11 @@ _VERSION = "{version}"
 _RPM_VERSION = re.compile(r"[-=](?:\d+:)?\{version\}.*")
 
 
+_SYSTEM = "@System"  # zypper's name for what is installed
 # The lines that say that no repository, and no file, has the package.
 _MISSING = re.compile(
     r"^.*(?:No match for argument|Unable to find a match|No package \S+ available|Installed package .+ not available"
-    r"|No provider of .+ found|Forcing installation of .+ from repository '@System'"
+    rf"|No provider of .+ found|Forcing installation of .+ from repository '{_SYSTEM}'"
     r"|Version '.+' for '.+' was not found|Unable to locate package|has no installation candidate"
     r"|is not possible, it cannot be downloaded|Could not open: |Specified local path does not exist).*$",
     re.MULTILINE,
@@ -193,9 +194,12 @@ def read_answer(install: Sequence[str], version: str, code: int, printed: str) -
     number = _number_of(install, _KNOWN)
     if number is None:
         return (PackageAnswer.OFFERED if code == 0 else PackageAnswer.UNKNOWN), ""
+    version = version.rpartition(":")[2]  # zypper does not print the epoch
     if missing := _MISSING.search(printed):
-        unread = _UNREAD.search(printed)
-        return (PackageAnswer.UNKNOWN, unread[0].strip(" -")) if unread else (PackageAnswer.MISSING, missing[0].strip())
+        if unread := _UNREAD.search(printed):
+            return PackageAnswer.UNKNOWN, unread[0].strip(" -")
+        why = missing[0].strip()
+        return PackageAnswer.MISSING, "no repository has the version that is installed" if _SYSTEM in why else why
     if code != 0:
         cause = _CAUSE.search(printed)
         return PackageAnswer.UNKNOWN, cause[0].strip() if cause else ""

@@ -119,7 +119,7 @@ Error: Failed to download metadata for repo 'k': Cannot download repomd.xml: All
             0,
             "Forcing installation of 'kafka-3.9.1-1.noarch' from repository '@System'.\nNothing to do.\n",
             PackageAnswer.MISSING,
-            "Forcing installation of 'kafka-3.9.1-1.noarch' from repository '@System'.",
+            "no repository has the version that is installed",
         ),
         (
             ZYPPER,
@@ -135,6 +135,7 @@ def test_only_a_package_that_was_loaded_is_offered_and_only_a_list_that_was_read
     install: tuple[str, ...], code: int, printed: str, answer: PackageAnswer, why: str
 ) -> None:
     assert read_answer(install, "3.9.1", code, printed) == (answer, why)
+    assert read_answer(install, "1:3.9.1", code, printed) == (answer, why), "zypper does not print the epoch"
 
 
 @dataclass
