@@ -118,7 +118,9 @@ _UNREAD = re.compile(
     re.MULTILINE,
 )
 _CAUSE = re.compile(
-    r"^.*(?:Curl error|Error message: |Signature verification failed|nothing provides|^Problem: ).*$", re.MULTILINE
+    r"^.*(?:Curl error|Error message: |Signature verification failed|nothing provides"
+    r"|Problem(?: \d+)?: (?!conflicting requests)).*$",
+    re.MULTILINE,
 )
 _APT_LOADED = "in download only mode"
 
@@ -202,7 +204,7 @@ def read_answer(install: Sequence[str], version: str, code: int, printed: str) -
         return PackageAnswer.MISSING, "no repository has the version that is installed" if _SYSTEM in why else why
     if code != 0:
         cause = _CAUSE.search(printed)
-        return PackageAnswer.UNKNOWN, cause[0].strip() if cause else ""
+        return PackageAnswer.UNKNOWN, cause[0].strip(" -") if cause else ""
     lines = [line.strip() for line in printed.splitlines()]
     for line in lines:
         if "Nothing to do" in line or (version in line and "already installed" in line):

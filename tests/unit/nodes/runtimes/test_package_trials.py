@@ -19,7 +19,7 @@ import pytest
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.clusters.entries import ServiceEntry, service_of
 from kafka_rollout.model.host_state import CORRECT_TRIAL
-from kafka_rollout.model.package_managers import PackageAnswer, read_answer
+from kafka_rollout.model.package_managers import PackageAnswer, read_answer, refresh_of
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role
 from kafka_rollout.nodes.runtimes.hosts.rights import HostRights, sudoers_file
 from kafka_rollout.nodes.runtimes.hosts.service import SshServiceRuntime
@@ -36,6 +36,7 @@ Release: 1
 Summary: Kafka
 License: none
 BuildArch: noarch
+{more}
 %description
 Kafka.
 %install
@@ -127,6 +128,22 @@ Error: Failed to download metadata for repo 'k': Cannot download repomd.xml: All
             "'kafka=3.9.1-1' not found in package names. Trying capabilities.\nNo provider of 'kafka=3.9.1-1' found.",
             PackageAnswer.MISSING,
             "No provider of 'kafka=3.9.1-1' found.",
+        ),
+        (
+            DNF,
+            1,
+            "Error: \n Problem: problem with installed package registry-1-1.noarch\n  - package registry-1-1.noarch "
+            "requires kafka = 3.9.1-1, but none of the providers can be installed\n(try to add '--allowerasing')",
+            PackageAnswer.UNKNOWN,
+            "Problem: problem with installed package registry-1-1.noarch",
+        ),
+        (
+            DNF,
+            1,
+            "Error: \n Problem: conflicting requests\n  - nothing provides java-21 needed by kafka-4.3.1-1.noarch\n"
+            "(try to add '--skip-broken')",
+            PackageAnswer.UNKNOWN,
+            "nothing provides java-21 needed by kafka-4.3.1-1.noarch",
         ),
         (ZYPPER, 7, "System management is locked by the application with pid 7 (zypper).", PackageAnswer.UNKNOWN, ""),
     ],
@@ -280,9 +297,9 @@ class Machine:
     def file(self, version: Release) -> Path:
         return self.pool / f"kafka-{version}-1.noarch.rpm"
 
-    def build(self, version: Release) -> None:
+    def build(self, version: Release, name: str = "kafka", more: str = "") -> None:
         spec = self.home / "kafka.spec"
-        spec.write_text(_SPEC.format(version=version))
+        spec.write_text(_SPEC.format(version=version, more=more).replace("Name: kafka", f"Name: {name}"))
         command = ["rpmbuild", "-bb", "--define", f"_topdir {self.home}/build", "--define", f"_rpmdir {self.pool}"]
         command += ["--define", "_rpmfilename %{NAME}-%{VERSION}-%{RELEASE}.%{ARCH}.rpm"]
         subprocess.run([*command, str(spec)], check=True, capture_output=True)
@@ -298,6 +315,10 @@ class Machine:
         if hasattr(self, "runtime"):
             self.runtime.shell.package = self.installed  # type: ignore[attr-defined]
         return Done(ran.returncode, ran.stdout, ran.stderr.decode())
+
+    @property
+    def refresh(self) -> list[str]:
+        return list(refresh_of(self.install)[1:])
 
     def problems(self) -> dict[Release, tuple[str, bool]]:
         """Release → what a plan says, and whether it is unknown."""
@@ -356,6 +377,24 @@ def test_a_release_that_left_the_list_since_the_plan_is_missing_also_if_it_runs(
     with pytest.raises(RefusedError, match=r"The package of Kafka 3\.9\.1 is not available on host kafka-1"):
         one.bring(NEW, OLD)
     assert {release: unknown for release, (_, unknown) in one.problems().items()} == {OLD: False}
+
+
+@pytest.mark.full
+def test_a_release_that_another_package_does_not_permit_is_found_by_the_plan(
+    machine: tuple[Machine, ThreadingHTTPServer],
+) -> None:
+    one, _ = machine
+    one.build(OLD, "registry", more=f"Requires: kafka = {OLD}-1")
+    one.index()
+    one.run(one.refresh)
+    assert (
+        one.run([word.replace("kafka", "registry").replace("{version}", str(OLD)) for word in one.install[1:]]).code
+        == 0
+    )
+    ((release, (sentence, is_unknown)),) = one.problems().items()
+    assert (release, is_unknown) == (NEW, True)
+    assert "registry" in sentence
+    assert one.installed == [str(OLD)]
 
 
 @pytest.mark.full
