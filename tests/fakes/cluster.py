@@ -171,6 +171,7 @@ class FakeCluster:
         self.silent: set[int] = set()  # nodes that run and do not answer
         self.cannot_start: set[tuple[int, Release]] = set()  # the process ends at once
         self.hangs_in_shutdown: set[int] = set()
+        self.installation_warning = ""
         self.config_problems: dict[Release, tuple[str, ...]] = {}
         self.plugins: dict[int, tuple[PluginClass, ...]] = {}
         self.checked_starts: list[NodeStart] = []

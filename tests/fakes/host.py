@@ -38,7 +38,8 @@ class FakeHost:
     `listed`: exit code and output of `sudo --list`. `owners`: path → mode and owner; default: root's.
     `package`: the releases of its jars, if Kafka is a package of `available`; `held`: packages (None: unknown);
     `script`: what its installation does otherwise (starts the unit, replaces the configuration, is interrupted, fails,
-    leaves both packages). `answers`: program that root runs → what it answers to its words."""
+    foreign fails, leaves both packages). `unfinished`: what dpkg has not configured, `iF |linux-image-6.1`.
+    `answers`: program that root runs → what it answers to its words."""
 
     link: str = "/opt/kafka_2.13-4.2.1"
     link_is_folder: bool = False
@@ -68,7 +69,9 @@ class FakeHost:
     available: tuple[str, ...] = ("4.2.1", "4.3.1")
     script: str = ""
     answers: Mapping[str, Callable[[list[str]], Done]] = field(default_factory=dict)
+    changed_files: str = ""  # what `dpkg --verify` prints
     held: set[str] | None = field(default_factory=set)
+    unfinished: list[str] | None = field(default_factory=list)
     masked: bool = False
     free: str = "900000"
     space: str = "900000000"
@@ -225,7 +228,9 @@ class FakeHost:
         self.package = ["4.2.1", "4.3.1"] if mixes else [version]
         if self.held:  # as apt does
             self.held.discard("kafka")
-        if self.script == "fails":
+        if "fails" in self.script:
+            broken = "linux-image-6.1" if "foreign" in self.script else "kafka"
+            self.unfinished = [*(self.unfinished or ()), f"iF |{broken}"]
             return done_with(100, "", "E: Sub-process /usr/bin/dpkg returned an error code (1)")
         if "starts" in self.script:
             self._start()
@@ -335,6 +340,15 @@ class FakeHost:
             links = () if self.link.startswith("/gone/") else (self.link,)
             known = {*links, *(f"/opt/kafka_2.13-{release}" for release in self.releases)}
             return done_with(0, "".join(f"{path if path in known else ''}\n" for path in match.groups()), "")
+        if line.startswith("command -v dpkg-query"):
+            shown = "".join(f"{one}\n" for one in self.unfinished or ())
+            return done_with(0, f"{shown}whole\n", "") if self.unfinished is not None else done_with(2, "", "no status")
+        if line.startswith("dpkg-query --show "):
+            state = "iF " if "iF |kafka" in (self.unfinished or ()) else "ii "
+            shown = "".join(f"{state}|{version}\n" for version in self.package or ())
+            return done_with(0 if shown else 1, shown, "")
+        if line == "dpkg --verify kafka":
+            return done_with(0, self.changed_files, "")
         if line == "apt-mark showhold":
             names = "".join(f"{name}\n" for name in self.held or ())
             return done_with(0, names, "") if self.held is not None else done_with(100, "", "E: The list is corrupt.")

@@ -77,7 +77,7 @@ class FakeRuntime:
         changes: Sequence[ConfigChange] = (),
         *,
         held: Sequence[str] = (),
-    ) -> None:
+    ) -> str:
         self._refuse_unreachable(node)
         fake = self._cluster.nodes[node.node_id]
         if fake.running:
@@ -92,6 +92,7 @@ class FakeRuntime:
                 fake.config.pop(change.key, None)
             else:
                 fake.config[change.key] = change.value
+        return self._cluster.installation_warning
 
     def start(self, node: NodeSpec) -> None:
         self._refuse_unreachable(node)

@@ -207,6 +207,8 @@ class HostState:
     """None if the link leads to the folder of the release that is installed."""
     unheld: tuple[str, ...] = ()
     """Packages of the installation that an upgrade of the host's packages can replace (apt-mark hold)."""
+    unfinished: tuple[str, ...] = ()
+    """Packages of the host that its package manager has left unfinished, each with its state, if the run installs."""
     can_unpack: bool = True
     """Whether the SSH user `login` can write into the folder of the releases."""
     login: str = ""

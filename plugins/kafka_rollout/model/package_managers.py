@@ -138,6 +138,17 @@ class PackageAnswer(Enum):
     """Nothing."""
 
 
+class WantedPackage(NamedTuple):
+    """A package that an installation names."""
+
+    name: str
+    """Empty for a file."""
+    version: str
+    """As the package manager writes it, with wildcards of a shell; `*` for any."""
+    file: str = ""
+    """Its path on the host."""
+
+
 class _Words(NamedTuple):
     """The words of a known command."""
 
@@ -220,6 +231,20 @@ def names_of(install: Sequence[str]) -> tuple[str, ...]:
         return ()
     cut = re.compile(r"[=/].*") if read.program in _APT else _RPM_VERSION
     return tuple(cut.sub("", word) for word in read.packages if not word.startswith("/") and cut.search(word))
+
+
+def wanted_packages(install: Sequence[str], version: str) -> tuple[WantedPackage, ...]:
+    """Return the packages that an installation of a version leaves on the host; empty if the program is not known."""
+    read = _read(install)
+    found = []
+    for word in () if read is None else read.packages:
+        if word.startswith("/"):
+            found.append(WantedPackage("", "*", word.replace(_VERSION, version)))
+            continue
+        cut = re.search(r"[=/]", word) if read is not None and read.program in _APT else _RPM_VERSION.search(word)
+        name, rest = (word, "") if cut is None else (word[: cut.start()], word[cut.start() :])
+        found.append(WantedPackage(name, "*" if rest[:1] in ("", "/") else rest[1:].replace(_VERSION, version)))
+    return tuple(found)
 
 
 def print_files(install: Sequence[str], version: str, keep: str) -> str:

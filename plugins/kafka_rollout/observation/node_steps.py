@@ -27,7 +27,7 @@ from kafka_rollout.observation.run import NodeRun, ReadRun, Run
 from kafka_rollout.releases.facts import Release, starts_share_coordinator
 from kafka_rollout.run.events import Event
 from kafka_rollout.run.projections.nodes import is_in_node_step
-from kafka_rollout.run.step_events import PreparingStop, Started, Stopped, Stopping, StopPrepared
+from kafka_rollout.run.step_events import InstalledWithError, PreparingStop, Started, Stopped, Stopping, StopPrepared
 
 
 def install_release(at: NodeRun, release: Release, changes: Sequence[ConfigChange] = ()) -> None:
@@ -37,7 +37,9 @@ def install_release(at: NodeRun, release: Release, changes: Sequence[ConfigChang
     """
     before = _before_stops(at)
     held = max(before, key=lambda one: one.at).installation.held if before else ()
-    at.ports.runtime.install(led_back(at, release), release, changes, held=held)
+    warning = at.ports.runtime.install(led_back(at, release), release, changes, held=held)
+    if warning:
+        at.history.record(InstalledWithError(node_id=at.node_id, release_step=at.key, sentence=warning))
 
 
 def led_back(at: NodeRun, release: Release) -> NodeSpec:

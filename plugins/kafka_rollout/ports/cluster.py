@@ -338,9 +338,10 @@ class NodeChanges(Protocol):
         changes: Sequence[ConfigChange] = (),
         *,
         held: Sequence[str] = (),
-    ) -> None:
+    ) -> str:
         """Make `release` the one that the next start runs, with its logging and configuration. Node must be stopped.
 
+        Return what failed although the release is installed, as a sentence; empty if nothing did.
         `held`: the packages that were held before the stop, of Installation.
         """
 

@@ -69,6 +69,7 @@ from kafka_rollout.run.step_events import (
     FeatureSupport,
     Finalizing,
     IncrementalScan,
+    InstalledWithError,
     LiveLowered,
     MetadataScanned,
     OfflineEvent,
@@ -151,6 +152,7 @@ def build_report(run: Run, *, dry_run: bool = False, proofs: Sequence[GateKind] 
         snapshot=view.newest(SnapshotLoaded),
         unanswered=(unanswered,) if unanswered else tuple(state.unanswered if state else ()),
         batches=find_batches(run.plan, view),
+        warnings=tuple(dict.fromkeys(one.sentence for one in view.all(InstalledWithError))),
     )
 
 

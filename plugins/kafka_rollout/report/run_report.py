@@ -280,6 +280,8 @@ class RunReport:
     """A sentence per fact."""
     not_proved: tuple[str, ...] = ()
     """A sentence per fact."""
+    warnings: tuple[str, ...] = ()
+    """A sentence per failure on a host that did not stop the run and needs an operator."""
     batches: tuple[BatchReport, ...] = ()
 
 

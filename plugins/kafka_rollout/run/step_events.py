@@ -76,6 +76,15 @@ class Started(NodeEvent, kind="started"):
         return f"{words.place(self.release_step, self.node_id)}: started"
 
 
+class InstalledWithError(NodeEvent, kind="installed-with-error"):
+    """The release is installed, and something failed in its installation, such as the script of another package."""
+
+    sentence: str
+
+    def line(self, words: Words) -> str:
+        return f"{words.place(self.release_step, self.node_id)}: warning: {self.sentence}"
+
+
 class RegistrationsRead(Event, kind="registrations-read"):
     """Whether the brokers that can have to register again are registered with the levels to raise."""
 

@@ -25,11 +25,12 @@ from kafka_rollout.observation.node_steps import (
     rollback_release_steps,
 )
 from kafka_rollout.observation.run import NodeRun, Run
+from kafka_rollout.report.builders import build_report
 from kafka_rollout.roll.gate_checks import check_gate
 from kafka_rollout.roll.loop import begin_rollback
 from kafka_rollout.roll.node import needs_replacement, replace_node, restart_node
 from kafka_rollout.run.events import ApprovalOf, Decision, Event, events_of
-from kafka_rollout.run.step_events import Stopping
+from kafka_rollout.run.step_events import InstalledWithError, Stopping
 from tests.fakes.cluster import R340, R341, R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports, gate_of, in_step
 from tests.fakes.runtime import FakeRuntime
@@ -318,6 +319,17 @@ def test_a_retry_does_not_stop_a_node_that_the_others_cannot_spare(
     ):
         restart_node(NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE)))
     assert cluster.stops == [NODE, 13]
+
+
+def test_what_failed_in_an_installation_that_succeeded_is_a_warning_of_the_report(
+    ports: ClusterPorts, cluster: FakeCluster, plan: Plan
+) -> None:
+    cluster.installation_warning = "Kafka 4.3.1 is installed, and linux-image-6.1 is half-configured."
+    replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE)))
+    assert cluster.nodes[NODE].running == R431
+    (event,) = events_of(ports.run.events(), InstalledWithError)
+    assert (event.node_id, event.sentence) == (NODE, cluster.installation_warning)
+    assert build_report(Run(ports, plan)).warnings == (cluster.installation_warning,)
 
 
 def test_a_shutdown_that_hangs_is_forced_by_a_persons_retry_alone(

@@ -202,7 +202,7 @@ class LocalProcessRuntime:
         changes: Sequence[ConfigChange] = (),
         *,
         held: Sequence[str] = (),
-    ) -> None:
+    ) -> str:
         """Add the configuration lines of this node and release, and remove those of another release."""
         home = _home(node)
         self.cache.libs(release)  # fetches missing jars before any change
@@ -238,6 +238,7 @@ class LocalProcessRuntime:
             # Written last, so that the files of this release are complete.
             self.fence()
             _replace(home / "release", f"{release}\n")
+        return ""
 
     def start(self, node: NodeSpec) -> None:
         home = _home(node)

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from kafka_rollout.base.findings import BLOCKER, INFO, WARNING, Check, CheckOf, Examined, Finding, FindingCode
 from kafka_rollout.base.time_limits import STOP_S
-from kafka_rollout.base.wording import few, nodes, size
+from kafka_rollout.base.wording import count, few, nodes, size
 from kafka_rollout.model.host_state import (
     ADD_PACKAGE,
     CLOSED,
@@ -253,6 +253,14 @@ PACKAGE_NOT_HELD = FindingCode(
     "An upgrade of the packages of a host, for example by unattended-upgrades, can replace Kafka and restart its node.",
     "Run `apt-mark hold` for the package on the host. A run replaces it, and holds it again.",
 )
+PACKAGE_UNFINISHED = FindingCode(
+    "PACKAGE-UNFINISHED",
+    BLOCKER,
+    "dpkg has left a package of a host unfinished, so each installation ends with an error.",
+    "Run `dpkg --configure -a` as root on the host, and correct what the scripts of the package report, for example a "
+    "full /boot. If it must be installed again, run `apt-get install --reinstall`, or remove it. If a package manager "
+    "works there now, wait until it has ended. Then run `kafka-rollout inventory check`.",
+)
 HOST_DISK_FULL = FindingCode(
     "HOST-DISK-FULL",
     BLOCKER,
@@ -351,6 +359,7 @@ HOSTS_CHECK = Check(
         PACKAGE_UNAVAILABLE,
         PACKAGE_UNKNOWN,
         PACKAGE_NOT_HELD,
+        PACKAGE_UNFINISHED,
         HOST_DISK_FULL,
         HOST_READ_ONLY,
         ARCHIVE_NOT_PINNED,
@@ -535,6 +544,12 @@ def _problems(node: NodeSpec, host: HostState, releases: Sequence[Release]) -> I
             "an upgrade of the host's packages can install another release of Kafka, also during the run.",
             f"{_let_replace(node)}Run `apt-mark hold {' '.join(host.unheld)}` as root on host {host.name}. A run "
             "replaces a held package, and holds it again.",
+        )
+    if host.unfinished:
+        yield PACKAGE_UNFINISHED.found(
+            subject,
+            f"dpkg has left {count(len(host.unfinished), 'package')} on host {host.name} unfinished: "
+            f"{few(host.unfinished, limit=_SHOWN)}. The installation of Kafka includes them.",
         )
     if not host.symlink_can_switch:
         yield SYMLINK_IS_NO_LINK.found(

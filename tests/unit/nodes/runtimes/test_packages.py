@@ -13,6 +13,7 @@ from kafka_rollout.model.plan import ConfigChange
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, PackageSpec, Role, ServiceSpec
 from kafka_rollout.nodes.runtimes.hosts.installing import installed_release
 from kafka_rollout.nodes.runtimes.hosts.service import SshServiceRuntime
+from kafka_rollout.nodes.runtimes.hosts.shells import Done
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.reported import identify_release
@@ -168,6 +169,56 @@ def test_a_hold_outlives_a_failed_installation() -> None:
     with pytest.raises(FatalError, match="was not installed"):
         runtime_on(host).install(NODE, R431, held=HELD.held)
     assert (host.held, host.masked) == ({"kafka"}, True)
+
+
+def test_the_state_that_was_installed_counts_and_not_the_exit_code_of_another_package() -> None:
+    """apt-get ends with 100 because of what dpkg could not configure before, and Kafka is installed."""
+    host = host_with(pid=0, active="inactive", sub="dead", script="foreign fails", held={"kafka"})
+    for release in (R431, R421):
+        host.unfinished = []
+        warning = runtime_on(host).install(NODE, release, held=HELD.held)
+        assert warning == (
+            f"Kafka {release} is installed on host kafka-1, and its package manager has ended with exit code 100: E: "
+            "Sub-process /usr/bin/dpkg returned an error code (1). Unfinished packages: linux-image-6.1 "
+            "(half-configured)."
+        )
+        assert (host.package, host.masked, host.held) == ([str(release)], False, {"kafka"})
+    runtime_on(host).start(NODE)
+    assert host.started == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"script": "fails"}, r"kafka 4\.3\.1 is half-configured\."),
+        (
+            {"script": "foreign fails", "changed_files": "missing     /usr/share/java/kafka/a.jar\n"},
+            r"/usr/share/java/kafka/a\.jar is missing or not that of the package\.",
+        ),
+    ],
+)
+def test_an_installation_that_left_no_whole_package_has_failed(given: dict[str, Any], why: str) -> None:
+    host = host_with(pid=0, active="inactive", sub="dead", **given)
+    with pytest.raises(FatalError, match=rf"was not installed on host kafka-1: E: .+\. {why} The node is stopped, and"):
+        runtime_on(host).install(NODE, R431)
+    assert host.masked
+
+
+def test_a_script_that_installs_is_known_by_its_exit_code_alone() -> None:
+    node = node_of(install=("/usr/local/bin/apt-get-kafka", "install", "{version}"), download=())
+    host = host_with(pid=0, active="inactive", sub="dead", answers={"apt-get-kafka": lambda _: Done(1, b"", "failed")})
+    with pytest.raises(FatalError, match="does not show what /usr/local/bin/apt-get-kafka has installed"):
+        runtime_on(host).install(node, R431)
+
+
+def test_a_package_that_dpkg_left_unfinished_is_found_before_the_stop() -> None:
+    host = host_with(unfinished=["iF |linux-image-6.1", "iHR|agent:amd64"])
+    state = runtime_on(host).host(NODE, [R431])
+    assert state.unfinished == ("linux-image-6.1 (half-configured)", "agent:amd64 (must be installed again)")
+    assert runtime_on(host).host(NODE, [R421], restarts=True).unfinished == ()
+    assert runtime_on(host).host(node_of(**DNF), [R431]).unfinished == ()
+    unknown = runtime_on(host_with(unfinished=None)).host(NODE, [R431]).unknown
+    assert any("the states of its packages" in what for what in unknown)
 
 
 def test_a_package_that_is_not_held_is_seen_and_an_unknown_hold_is_unknown() -> None:

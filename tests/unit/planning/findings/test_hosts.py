@@ -67,6 +67,13 @@ def test_a_package_that_an_upgrade_of_the_host_can_replace_is_a_warning() -> Non
     assert found.remedy.startswith("Run `apt-mark hold kafka` as root on host kafka-4.")
 
 
+def test_a_package_that_dpkg_has_left_unfinished_blocks_with_its_name() -> None:
+    host = replace(HEALTHY, unfinished=("linux-image-6.1 (half-configured)",))
+    (found,) = host_problems(SEPARATE, catalogue(), {4: host}, [R431])
+    assert (found.code, found.severity.value) == ("PACKAGE-UNFINISHED", "blocker")
+    assert "1 package on host kafka-4 unfinished: linux-image-6.1 (half-configured)." in found.sentence
+
+
 @pytest.mark.parametrize(
     ("option", "adds"),
     [

@@ -20,7 +20,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from kafka_rollout.base.errors import FatalError, RefusedError, UserError
+from kafka_rollout.base.errors import FatalError, RefusedError, TransientError, UserError
 from kafka_rollout.base.system.files import open_regular, read_regular, reading
 from kafka_rollout.model.host_state import CORRECT_TRIAL, Elsewhere, PackageProblem
 from kafka_rollout.model.node_log import hide_credentials
@@ -32,7 +32,15 @@ from kafka_rollout.model.package_managers import (
     remove_duplicates,
 )
 from kafka_rollout.model.topology import NodeSpec, PackageSpec, ServiceSpec
-from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, rights_of, service_of, transfer_s, unusable
+from kafka_rollout.nodes.runtimes.hosts.commands import (
+    HostCommands,
+    read_properties,
+    rights_of,
+    service_of,
+    transfer_s,
+    unusable,
+)
+from kafka_rollout.nodes.runtimes.hosts.package_states import find_unfinished, why_not_installed
 from kafka_rollout.nodes.runtimes.hosts.rights import DRAFT, held_names
 from kafka_rollout.nodes.runtimes.hosts.shells import Done, refused_by_sudo
 from kafka_rollout.releases.facts import Release
@@ -296,10 +304,13 @@ def read_held(commands: HostCommands, node: NodeSpec) -> tuple[str, ...]:
     return tuple(name for name in names if listed & {name, name.partition(":")[0]})
 
 
-def install_package(commands: HostCommands, node: NodeSpec, release: Release, held: Collection[str] = ()) -> None:
-    """Install the package of a release while the unit is masked. An installation that is complete is repeated, because
-    only the package manager knows whether it was interrupted. After one that failed the unit stays masked: a script of
-    the package can outlive a killed package manager.
+def install_package(commands: HostCommands, node: NodeSpec, release: Release, held: Collection[str] = ()) -> str:
+    """Install the package of a release while the unit is masked, and return what failed although the release is
+    installed, as a sentence; empty if nothing did.
+
+    An installation that is complete is repeated, because only the package manager knows whether it was interrupted.
+    What it left counts, not its exit code alone, which can be that of another package. After one that failed the unit
+    stays masked: a script of the package can outlive a killed package manager.
 
     `held`: the packages that were held before. apt removes a hold, so they are held again, also after a failure.
     """
@@ -316,16 +327,17 @@ def install_package(commands: HostCommands, node: NodeSpec, release: Release, he
         _run(commands, node, package.repair, version)
         done = _run(commands, node, package.install, version)
     holds = [right for name, right in rights.holds().items() if name in held]
-    if done.code == 0:
+    why = "" if done.code == 0 else why_not_installed(commands, node, version)
+    if not why:
         for right in holds:
             commands.change(node, right)
         commands.change(node, rights.unmask)
-        return
+        return "" if done.code == 0 else _warning(commands, node, release, done)
     for right in holds:  # as far as the package manager permits it now: a repetition needs a success
         commands.run_fenced(node, shlex.join(right.command()))
     what = (
-        f"The package of Kafka {release} was not installed on host {host}: {done.problem}. The node is stopped, and "
-        "its unit is masked until the installation succeeds."
+        f"The package of Kafka {release} was not installed on host {host}: {done.problem}. {why} "
+        f"{_state_of_stopped(commands, node)}"
     )
     if _INTERRUPTED in done.err + done.out:
         raise RefusedError(
@@ -334,6 +346,28 @@ def install_package(commands: HostCommands, node: NodeSpec, release: Release, he
             "the package in the inventory.",
         )
     raise FatalError(what, remedy="Install the package there by hand, or fix the command, then repeat the step.")
+
+
+def _warning(commands: HostCommands, node: NodeSpec, release: Release, done: Done) -> str:
+    try:
+        unfinished = find_unfinished(commands, node)
+    except (TransientError, RefusedError) as error:
+        cause = f" {error.sentence}"
+    else:
+        cause = f" Unfinished packages: {', '.join(unfinished)}." if unfinished else ""
+    return (
+        f"Kafka {release} is installed on host {service_of(node).host}, and its package manager has ended with exit "
+        f"code {done.code}: {done.problem}.{cause}"
+    )
+
+
+def _state_of_stopped(commands: HostCommands, node: NodeSpec) -> str:
+    """Return what keeps a node from starting after a failed installation, as a sentence."""
+    unit = service_of(node).unit
+    shown = commands.run(node, f"LC_ALL=C systemctl show --property=UnitFileState,FragmentPath {unit}").out
+    if read_properties(shown).get("UnitFileState") == "masked-runtime":
+        return "The node is stopped, and its unit is masked until an installation succeeds or the host boots."
+    return f"The node is stopped. Its unit is not masked, so that its start (`systemctl start {unit}`) is possible."
 
 
 def remedy_of_duplicates(service: ServiceSpec) -> str:
@@ -348,17 +382,16 @@ def remedy_of_duplicates(service: ServiceSpec) -> str:
     )
 
 
-def repair_package(commands: HostCommands, node: NodeSpec, release: Release, held: Collection[str] = ()) -> bool:
+def repair_package(commands: HostCommands, node: NodeSpec, release: Release, held: Collection[str] = ()) -> str | None:
     """Run `repair`, then `install` again, for an installation that succeeded and left jars of several releases: to an
-    interrupted dnf, both packages are installed. Return False without `repair`."""
+    interrupted dnf, both packages are installed. Return as `install_package`, or None without `repair`."""
     package = _package_of(node)
     version = package.version(release)
     if version is None or not package.repair:
-        return False
+        return None
     commands.change(node, rights_of(node).mask)
     _run(commands, node, package.repair, version)
-    install_package(commands, node, release, held)
-    return True
+    return install_package(commands, node, release, held)
 
 
 def _run(commands: HostCommands, node: NodeSpec, words: tuple[str, ...], version: str) -> Done:

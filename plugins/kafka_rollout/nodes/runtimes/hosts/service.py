@@ -282,7 +282,7 @@ class SshServiceRuntime(HostCommands):
         changes: Sequence[ConfigChange] = (),
         *,
         held: Sequence[str] = (),
-    ) -> None:
+    ) -> str:
         """Change the planned lines of the configuration, then switch the symlink or install the package."""
         service = service_of(node)
         unit, installed = self._read_unit(node)
@@ -310,11 +310,12 @@ class SshServiceRuntime(HostCommands):
                 )
             self.write_configuration(node, installed or release, release, before, after)
         if service.package is not None:
-            self._install_package(node, installed or release, release, after, held=held)
-        elif installed != release:
+            return self._install_package(node, installed or release, release, after, held=held)
+        if installed != release:
             rights = rights_of(node)
             self.change(node, rights.draft_link, release=release, suffix="")
             self.change(node, rights.switch_link)
+        return ""
 
     def _file_for(self, node: NodeSpec, release: Release, before: bytes, changes: Sequence[ConfigChange]) -> bytes:
         """Return the content that the configuration has on a release. `before`: of now."""
@@ -328,17 +329,18 @@ class SshServiceRuntime(HostCommands):
 
     def _install_package(
         self, node: NodeSpec, left: Release, release: Release, configuration: bytes, *, held: Sequence[str]
-    ) -> None:
-        """Install it, then stop a process that it has started, and restore the configuration.
+    ) -> str:
+        """Install it, then stop a process that it has started, and restore the configuration. Return as `install`.
 
         In this order, so that the kept configuration shows a process that must not stay (`_is_unfinished`).
         """
         service, rights = service_of(node), rights_of(node)
         if not service.managed_elsewhere:
             self._keep_configuration(node, left, release, configuration)
-        install_package(self, node, release, held)
+        warning = install_package(self, node, release, held)
         unit, installed = self._read_unit(node)
-        if installed is None and repair_package(self, node, release, held):
+        if installed is None and (again := repair_package(self, node, release, held)) is not None:
+            warning = again
             unit, installed = self._read_unit(node)
         if not unit.is_down:
             self.stop(node, deadline_s=STOP_S)
@@ -357,6 +359,7 @@ class SshServiceRuntime(HostCommands):
                 remedy=f"{'' if installed else remedy_of_duplicates(service)}Correct `versions` or `jars` of the "
                 "package, or apache_releases, in the inventory. Then repeat the step.",
             )
+        return warning
 
     def start(self, node: NodeSpec) -> None:
         """Start the unit unless it runs; returns when systemd has started a process, and records it."""

@@ -51,6 +51,7 @@ from kafka_rollout.nodes.runtimes.hosts.logging_files import read_logging_files
 from kafka_rollout.nodes.runtimes.hosts.logs import read_journal, read_log_tail
 from kafka_rollout.nodes.runtimes.hosts.next_java import NextJava, find_next_java
 from kafka_rollout.nodes.runtimes.hosts.option_sources import ScriptsOfStart, UnitOptions, read_next_start
+from kafka_rollout.nodes.runtimes.hosts.package_states import find_unfinished
 from kafka_rollout.nodes.runtimes.hosts.release_folders import ReleaseFolder
 from kafka_rollout.nodes.runtimes.hosts.rights import (
     EXAMPLE,
@@ -262,7 +263,8 @@ def read_host(
     copies = _parent(service.configuration_file) in written
     installs = service.package is not None and service.release_parent in written
     unseen = [folder for folder in written if not {f"ro {folder}", f"rw {folder}"} & {*found}]
-    held, held_problem = _read_held(commands, node)
+    held, held_problem = _read_or_unknown(lambda: read_held(commands, node))
+    unfinished, unfinished_problem = _read_or_unknown(lambda: find_unfinished(commands, node) if installs else ())
     start = read_next_start(commands, node, releases or (None,), options)
     java = NextJava(paths=())
     with suppress(NotObservableError):  # JAVA_CHECK names it
@@ -282,6 +284,7 @@ def read_host(
         f"a home folder of the SSH user that it can write, for {RECORDS}": "records" not in found,
         "the free space of the home folder of the SSH user": home_bytes is None,
         f"which packages are held ({held_problem})": installs and held is None,
+        f"the states of its packages ({unfinished_problem})": unfinished is None,
         f"the journal of {service.unit}": _journal_problem(commands, node) != "",
         **_unknown_of_process(unit, facts, denied),
         **_unknown_of_releases(service, installed, brought, facts),
@@ -297,6 +300,7 @@ def read_host(
         brought=brought,
         elsewhere=elsewhere,
         unheld=tuple(name for name in held_names(service) if held is not None and name not in held),
+        unfinished=unfinished or (),
         lacks={release: folder.lacks for release, folder in libs.items() if release not in there | brought},
         repairs={release: folder.repair for release, folder in libs.items() if release not in there | brought},
         unpinned=_unpinned(service, brought),
@@ -333,10 +337,10 @@ def read_host(
     )
 
 
-def _read_held(commands: HostCommands, node: NodeSpec) -> tuple[tuple[str, ...] | None, str]:
-    """Return the packages of the node that are held, or None and why they are unknown."""
+def _read_or_unknown(read: Callable[[], tuple[str, ...]]) -> tuple[tuple[str, ...] | None, str]:
+    """Return what was read, or None and why it is unknown."""
     try:
-        return read_held(commands, node), ""
+        return read(), ""
     except (TransientError, RefusedError) as error:
         return None, error.sentence.removesuffix(".")
 
