@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from kafka_rollout.base.errors import NotObservableError, TransientError
 from kafka_rollout.model.host_state import Installation
@@ -78,7 +78,7 @@ class NoRuntime:
             remedy="Set runtime to local_process or ssh_service in the inventory if the host can be reached.",
         )
 
-    def _refuse(self, *_: object, **__: object) -> None:
+    def _refuse(self, *_: object, **__: object) -> Any:
         self.cluster.refuse_unmanaged()
 
     def _empty(self, *_: object, **__: object) -> tuple[()]:
