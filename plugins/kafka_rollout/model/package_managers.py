@@ -1,7 +1,7 @@
 """What is known of package managers: how an installation is tried before the stop, and what the answer shows.
 
 What is believed must be what will be used: a trial has the user (root), the lists, the caches and the words of the
-installation, and options that make it load and test the packages only (apt-get(8), dnf(8), yum(8), zypper(8)). For what
+installation, and options that make it load and test the packages only (apt-get(8), dnf(8), zypper(8)). For what
 is installed already, dnf and zypper answer that there is nothing to do, which does not show that a node can come back:
 then a second trial loads the package of this release again. What a script of the site does is not known: its inventory
 names the commands.
@@ -16,12 +16,14 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 _APT = ("apt-get", "apt")
-_DNF = ("dnf", "dnf5", "yum")
+_DNF = ("dnf", "dnf5")
 _ZYPPER = ("zypper",)
 _KNOWN = (*_APT, *_DNF, *_ZYPPER)
 _UNUSABLE = {
     **dict.fromkeys(("dpkg", "rpm"), "resolves no dependencies"),
     "aptitude": "removes packages without a question",
+    # Of yum 3, which says "already installed. Checking for update" (YumBase.install). Later yum is a link to dnf.
+    "yum": "installs no older version before RHEL 8",
     "microdnf": "tests no installation, so a rollback could fail",
 }
 _TEST = "--setopt=tsflags=test"
@@ -105,7 +107,8 @@ _RPM_VERSION = re.compile(r"[-=](?:\d+:)?\{version\}.*")
 _SYSTEM = "@System"  # zypper's name for what is installed
 # The lines that say that no repository, and no file, has the package.
 _MISSING = re.compile(
-    r"^.*(?:No match for argument|Unable to find a match|No package \S+ available|Installed package .+ not available"
+    r"^.*(?:No match for argument|Unable to find a match|Installed package .+ not available"
+    r"|installed, but not available"
     rf"|No provider of .+ found|Forcing installation of .+ from repository '{_SYSTEM}'"
     r"|Version '.+' for '.+' was not found|Unable to locate package|has no installation candidate"
     r"|is not possible, it cannot be downloaded|Could not open: |Specified local path does not exist).*$",
@@ -249,7 +252,7 @@ def wanted_packages(install: Sequence[str], version: str) -> tuple[WantedPackage
 
 def print_files(install: Sequence[str], version: str, keep: str) -> str:
     """Return a line of a shell that prints the paths in the packages of a release, without rights; empty if none is
-    known (yum 3).
+    known.
 
     apt and zypper load a package for that, unless apt has left it in its cache. So they load it once: the list is kept
     in the folder `keep`, below the folder in which the shell begins, for some days.
@@ -280,8 +283,6 @@ def print_files(install: Sequence[str], version: str, keep: str) -> str:
         named = shlex.join([*words, "--dry-run"])
         load = f"{shlex.join(words)} >&2 || exit 1" if names else ":"
         show = f"{{ find . {shlex.join(files)} -name '*.rpm' -exec rpm -qlp {{}} + || touch unread; }}"
-    elif read.program == "yum":
-        return ""
     else:
         words = [*before, f"{folder}/{read.program}", "-q", "repoquery", *read.chosen, "-l", *names]
         of_files = f"rpm -qlp {shlex.join(files)}" if files else ""

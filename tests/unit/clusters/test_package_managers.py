@@ -60,6 +60,7 @@ LOAD = " ".join(TEST)
         ({"install": DNF, "download": (*DNF, "--downloadonly")}, "download is for a script only: remove it"),
         ({"install": (*DNF, "-q")}, "install has -q: with it, dnf does not print what it does"),
         ({"install": ("/usr/bin/dnf", "install", "kafka-{version}")}, "install needs -y"),
+        ({"install": ("/usr/bin/yum", *DNF[1:])}, "yum, which installs no older version before RHEL 8"),
         ({"install": ("/usr/bin/microdnf", *DNF[1:])}, "microdnf, which tests no installation"),
         ({"install": ZYPPER, "download": (*ZYPPER, "--dry-run")}, "download is for a script only: remove it"),
         (
@@ -132,11 +133,11 @@ def test_what_is_tried_before_the_stop_follows_from_the_installation(
             ("kafka", "libs"),
         ),
         (
-            ("/usr/bin/yum", "-y", "install", "kafka-1:{version}.noarch"),
+            ("/usr/bin/dnf5", "-y", "install", "kafka-1:{version}.noarch"),
             [
-                f"/usr/bin/yum -y install kafka-1:{{version}}.noarch {LOAD}",
-                f"/usr/bin/yum -y reinstall kafka-1:{{version}}.noarch {LOAD}",
-                "/usr/bin/yum clean expire-cache",
+                f"/usr/bin/dnf5 -y install kafka-1:{{version}}.noarch {LOAD}",
+                f"/usr/bin/dnf5 -y reinstall kafka-1:{{version}}.noarch {LOAD}",
+                "/usr/bin/dnf5 clean expire-cache",
             ],
             ("kafka",),
         ),

@@ -92,6 +92,13 @@ Error: Failed to download metadata for repo 'k': Cannot download repomd.xml: All
             PackageAnswer.MISSING,
             "Installed package kafka-3.9.1-1.noarch (from k) not available.",
         ),
+        (  # dnf5
+            DNF,
+            1,
+            "Failed to resolve the transaction:\nPackages for argument 'kafka-3.9.1-1' installed, but not available.",
+            PackageAnswer.MISSING,
+            "Packages for argument 'kafka-3.9.1-1' installed, but not available.",
+        ),
         (
             DNF,
             1,
