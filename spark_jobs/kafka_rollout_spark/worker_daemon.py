@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import gc
 
-from pyspark.daemon import manager
-
-import kafka_rollout_spark.decode
-import kafka_rollout_spark.merge.newest
-import kafka_rollout_spark.source  # noqa: F401
+from kafka_rollout_spark.python_path import use_installed_modules
 
 if __name__ == "__main__":
+    use_installed_modules()
+
+    from pyspark.daemon import manager
+
+    import kafka_rollout_spark.decode
+    import kafka_rollout_spark.merge.newest
+    import kafka_rollout_spark.source  # noqa: F401
+
     gc.collect()
     gc.freeze()
     manager()

@@ -3,9 +3,13 @@
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-from pyspark.java_gateway import launch_gateway
+from kafka_rollout_spark.python_path import use_installed_modules
 
 if __name__ == "__main__":
+    use_installed_modules()
+
+    from pyspark.java_gateway import launch_gateway
+
     gateway = ThreadPoolExecutor(1).submit(launch_gateway)  # the JVM starts while the job is imported
 
     from kafka_rollout_spark.job import main
