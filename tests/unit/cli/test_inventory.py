@@ -71,7 +71,7 @@ def test_one_host_with_its_own_directories_and_user(capsys: pytest.CaptureFixtur
     assert printed.startswith("# kafka-1\nDefaults:deploy secure_path=")
     assert "kafka-2" not in printed
     for directory in ("/data/a", "/data/b"):
-        assert f"deploy ALL=(kafka) NOPASSWD: /usr/bin/cat {directory}/meta.properties\n" in printed
+        assert f"deploy ALL=(kafka) NOPASSWD: /usr/bin/dd if\\={directory}/meta.properties iflag\\=" in printed
     assert "/meta/__cluster_metadata-0" in printed
 
 
@@ -127,7 +127,7 @@ def test_each_node_has_its_own_directories(
     one, two = capsys.readouterr().out.split("# kafka-2\n")
     assert "/data/one/__cluster_metadata-0" in one
     assert "/data/two" not in one
-    assert "cat /data/shared/meta.properties" in one
+    assert "dd if\\=/data/shared/meta.properties iflag" in one
     for directory in ("/data/two", "/data/controller"):
         assert f"{directory}/__cluster_metadata-0" in two
 

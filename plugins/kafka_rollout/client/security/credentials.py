@@ -111,9 +111,12 @@ def read_security_file(path: Path) -> ClientSecurity:
         if file := getattr(settings, key):  # before any node is queried
             try:
                 check_readable(Path(file))
-            except (OSError, UserError) as error:
-                why = f"cannot be read: {error.strerror}." if isinstance(error, OSError) else error.sentence
-                raise UserError(f"{file!r}, {key} in {path}: {why}", remedy="Correct its path.") from None
+            except OSError as error:
+                raise UserError(
+                    f"{file}, {key} in {path}, cannot be read: {error.strerror}.", remedy="Correct its path."
+                ) from None
+            except UserError as error:
+                raise UserError(f"{key} in {path}: {error.sentence}", remedy="Correct its path.") from None
     return security
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 import subprocess
 from pathlib import Path
@@ -374,3 +375,15 @@ def test_a_url_encoded_client_id_is_refused_only_if_it_differs(tmp_path: Path) -
     assert "urlencode changes the client id" in _refused(
         tmp_path, encoded + OAUTH.replace('"rollout"', '"a b"') + ";\n"
     )
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("kind", ["FIFO", "NUL"])
+def test_a_path_of_a_setting_that_is_no_file_is_named(tmp_path: Path, kind: str) -> None:
+    os.mkfifo(tmp_path / "ca")
+    name = f"{tmp_path}/ca" if kind == "FIFO" else "/a\\u0000b"
+    file = tmp_path / "client.properties"
+    file.write_text(f"security.protocol=SSL\nssl.truststore.location={name}\n")
+    file.chmod(0o600)
+    with pytest.raises(UserError, match="ca is a FIFO, not a file" if kind == "FIFO" else "is not a path"):
+        read_security_file(file)
