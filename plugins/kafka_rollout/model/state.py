@@ -119,8 +119,8 @@ class NodeMetrics:
     counters: Mapping[str, float] = field(default_factory=dict)
     """Name (model/counters.py) → value; a counter that no agent exports is missing."""
     unanswered: Mapping[str, str] = field(default_factory=dict)
-    """Agent that did not respond (`prometheus`, `jolokia`) → the reason; it separates a missing response from a metric
-    that the release does not have."""
+    """Agent of the inventory that did not respond (`prometheus`, `jolokia`) → the reason; it separates a missing
+    response from a metric that the release does not have."""
     unreadable: tuple[str, ...] = ()
     """`agent: metric: reason` of each metric that an agent could not read, or with a value that cannot be its own: it
     is unknown if the other agent does not have it."""

@@ -205,7 +205,6 @@ class NodeMetricsReader:
             ("prometheus", node.prometheus_url, partial(_query_prometheus, own=own_names(self.names), now=self.now)),
         ):
             if url is None:
-                problems[agent] = "it is not in the inventory"
                 continue
             try:
                 with http_client(url, timeout_s=self.timeout_s, through=through) as client:
