@@ -448,7 +448,7 @@ def _prove_traffic(report: RunReport) -> str:
     if report.traffic is None or not report.traffic.get("ok"):
         return ""
     number = f"{report.traffic['acknowledged']:,}"
-    return f"Test traffic ran through every restart: {number} records were acknowledged, and none was lost."
+    return f"Test traffic ran through every restart: {number} records were acknowledged, and all are in the log."
 
 
 def _prove_state(report: RunReport) -> str:

@@ -134,6 +134,9 @@ class TrafficVerdict:
     """The result of the traffic check."""
 
     acknowledged: int
+    """Without those of transactions that were not committed."""
+    stored: int
+    """Those of them that were in the log at the end."""
     transactions: Mapping[str, int]
     consumed: Mapping[str, int]
     redelivered: Mapping[str, int]

@@ -7,5 +7,6 @@ Begin with:
 - `processes.of_run.BackgroundControl`: controls a background process through the database
 - `processes.main.Traffic`: the clients of one traffic period
 - `processes.traffic.compare_journals`: compares the journals of a traffic period
-- `traffic_check.compare`: compares acknowledged with consumed records
+- `processes.traffic.read_log`: reads the whole log again at the end
+- `traffic_check.compare`: compares acknowledged records with those that consumers received, and with the log
 """

@@ -1,7 +1,9 @@
-"""The traffic check: comparison of acknowledged and consumed test records.
+"""The traffic check: comparison of acknowledged test records with those that consumers received, and with the log.
 
-A record has two identities: its position (topic, partition, offset) and a unique id from its producer. So the check can
-separate a lost record, a record at another position, and a record at two positions.
+A record has two identities: its position (topic, partition, offset) and a unique id from its producer. What must be
+there goes by the id: after a truncation, later records get the positions of lost ones. The positions show a record that
+was moved or is stored twice. A record that a consumer received can be lost afterwards: the whole log, read at the end,
+decides.
 
 A record at two positions was sent again by its client, or stored again by the cluster. The marks of the producer in the
 log separate the two (KIP-98): a broker rejects a batch with a sequence that it has, so two positions with the same mark
@@ -10,10 +12,12 @@ are the cluster's. librdkafka sends a batch whose request expired again with a n
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from array import array
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
+from zlib import crc32
 
 from kafka_rollout.base.json_forms import from_json
 from kafka_rollout.base.wording import count
@@ -27,6 +31,8 @@ from kafka_rollout.run.traffic import (
     condense,
 )
 
+LOG = "log"
+"""The reader of the whole log at the end of a traffic period. It has no group."""
 CONSUMER_GROUP = "consumer-consumer"  # the client of the group of the consumer protocol (KIP-848)
 # Limit of examples per kind of discrepancy; the counts include all.
 EXAMPLES = 10
@@ -78,67 +84,61 @@ class TrafficRecord:
 def compare(
     acknowledged: Iterable[TrafficRecord],
     transactions: Mapping[str, TransactionOutcome],
-    consumed: Mapping[str, Iterable[TrafficRecord]],
+    read: Mapping[str, Iterable[TrafficRecord]],
     unavailable_s: Mapping[str, float],
     read_marks: ReadMarks,
     *,
     left_out: Iterable[str] = (),
     series: Iterable[TrafficSample] = (),
     partitions: Mapping[str, int] | None = None,
+    log_starts: Mapping[tuple[str, int], int] | None = None,
+    passes: int = 1,
+    say_compared: Callable[[int], None] = lambda _: None,
 ) -> TrafficVerdict:
-    """Compare all acknowledged records with the records of each consumer group with isolation read_committed.
+    """Compare all acknowledged records with the records of each reader with isolation read_committed.
 
-    `read_marks` is called only for records at several positions.
+    `read`: those of each consumer group, and of LOG. `read_marks` is called only for records at several positions.
 
-    A transaction without an outcome counts as UNKNOWN: either all of its records are consumed, or none. `partitions`:
-    topic → number of its partitions; one without a record, while the others have many, proves nothing.
+    A transaction without an outcome counts as UNKNOWN: either all of its records are read, or none. `partitions`:
+    topic → number of its partitions; one without a record, while the others have many, proves nothing. `log_starts`:
+    topic and partition → first offset of the log at the end.
+
+    `passes`: how often the records are iterated, each time for a part of the ids. More passes need less memory: about
+    250 bytes for each record of a pass. `say_compared` gets the number of acknowledged records after each.
     """
-    records = list(acknowledged)
-    outcome_of = {
-        r.transaction: transactions.get(r.transaction, TransactionOutcome.UNKNOWN)
-        for r in records
-        if r.transaction is not None
-    }
-    kept = [r for r in records if r.transaction is None or outcome_of[r.transaction] is TransactionOutcome.COMMITTED]
-    expected = {r.position: r.record_id for r in kept if r.position.offset != UNKNOWN_OFFSET}
-    placeless = [r.record_id for r in kept if r.position.offset == UNKNOWN_OFFSET]
-    discrepancies: list[Discrepancy] = []
-    counts: dict[str, int] = {}
-    redelivered: dict[str, int] = {}
-    for consumer, got in consumed.items():
-        places: dict[Position, str] = {}
-        total = 0
-        for record in got:
-            total += 1
-            places[record.position] = record.record_id
-        counts[consumer] = len(places)
-        redelivered[consumer] = total - len(places)
-        discrepancies += _discrepancies(
-            consumer,
-            records=records,
-            outcome_of=outcome_of,
-            expected=expected,
-            placeless=placeless,
-            places=places,
-            read_marks=read_marks,
+    ledger = _Ledger(transactions, {reader: _Reader(reader) for reader in read}, read_marks, log_starts or {})
+    for number in range(passes):
+        ledger.add(
+            _of_pass(acknowledged, number, passes),
+            {reader: _of_pass(records, number, passes) for reader, records in read.items()},
         )
-    discrepancies += _silent(records, partitions or {})
+        say_compared(ledger.acknowledged)
+    groups = [reader for name, reader in ledger.readers.items() if name != LOG]
     outcomes = [*transactions.values()]
     return TrafficVerdict(
-        acknowledged=len(kept),
+        acknowledged=ledger.acknowledged,
+        stored=ledger.readers[LOG].expected,
         transactions={outcome.value: outcomes.count(outcome) for outcome in TransactionOutcome},
-        consumed=counts,
-        redelivered=redelivered,
+        consumed={reader.name: reader.distinct for reader in groups},
+        redelivered={reader.name: reader.total - reader.distinct for reader in groups},
         unavailable_s=dict(unavailable_s),
-        discrepancies=tuple(discrepancies),
+        discrepancies=(*ledger.discrepancies(), *_silent(ledger.of_partition, partitions or {})),
         left_out=tuple(left_out),
         series=condense(series),
     )
 
 
-def _silent(records: Iterable[TrafficRecord], partitions: Mapping[str, int]) -> list[Discrepancy]:
-    """Return the partitions without an acknowledged record. The producers choose partitions by chance."""
-    counted = Counter((record.position.topic, record.position.partition) for record in records)
+def _of_pass(records: Iterable[TrafficRecord], number: int, passes: int) -> Iterator[TrafficRecord]:
+    if passes == 1:
+        return iter(records)
+    return (record for record in records if crc32(record.record_id.encode()) % passes == number)
+
+
+def _silent(counted: Mapping[tuple[str, int], int], partitions: Mapping[str, int]) -> list[Discrepancy]:
+    """Return the partitions without an acknowledged record. The producers choose partitions by chance.
+
+    `counted`: topic and partition → number of acknowledged records; 0 by default.
+    """
     silent = [
         f"{topic}-{number}"
         for topic, size in partitions.items()
@@ -175,6 +175,7 @@ def together(verdicts: Sequence[TrafficVerdict]) -> TrafficVerdict:
         longest[client] = max(longest.get(client, 0.0), seconds)
     return TrafficVerdict(
         acknowledged=sum(verdict.acknowledged for verdict in verdicts),
+        stored=sum(verdict.stored for verdict in verdicts),
         transactions=summed(verdict.transactions for verdict in verdicts),
         consumed=summed(verdict.consumed for verdict in verdicts),
         redelivered=summed(verdict.redelivered for verdict in verdicts),
@@ -196,6 +197,7 @@ def not_compared(host: str, sentence: str) -> TrafficVerdict:
     unknown = Discrepancy(kind=UNKNOWN_PERIOD, consumer="test traffic", count=1, examples=(host,), sentence=sentence)
     return TrafficVerdict(
         acknowledged=0,
+        stored=0,
         transactions={outcome.value: 0 for outcome in TransactionOutcome},
         consumed={},
         redelivered={},
@@ -204,83 +206,176 @@ def not_compared(host: str, sentence: str) -> TrafficVerdict:
     )
 
 
-def _discrepancies(
-    consumer: str,
-    *,
-    records: list[TrafficRecord],
-    outcome_of: Mapping[str, TransactionOutcome],
-    expected: Mapping[Position, str],
-    placeless: list[str],
-    places: Mapping[Position, str],
-    read_marks: ReadMarks,
-) -> list[Discrepancy]:
-    positions_of: dict[str, list[Position]] = defaultdict(list)
-    for position, record_id in places.items():
-        positions_of[record_id].append(position)
-    lost, moved = _lost_and_moved(expected, placeless, places, positions_of)
-    doubled, resent = _doubled_and_resent(positions_of, read_marks)
-    leaked, torn = _leaked_and_torn(records, outcome_of, positions_of.keys())
-    kinds: tuple[tuple[str, list[object], str], ...] = (
-        ("lost", lost, "acknowledged and never consumed"),
-        ("moved", moved, "consumed at a position other than the acknowledged one"),
-        ("doubled", doubled, "stored at more than one position of the log"),
-        (RESENT, resent, "sent again by their client, so stored at more than one position of the log"),
-        ("leaked", leaked, "aborted, but consumed"),
-        ("torn", torn, "of unknown outcome and consumed only in part"),
-    )
-    return [_discrepancy(kind, consumer, items, what) for kind, items, what in kinds if items]
+_NOWHERE = -1
 
 
-def _lost_and_moved(
-    expected: Mapping[Position, str],
-    placeless: Iterable[str],
-    places: Mapping[Position, str],
-    positions_of: Mapping[str, Collection[Position]],
-) -> tuple[list[object], list[object]]:
-    """Return positions and record ids of records that were not consumed, and the acknowledged positions of those that
-    were consumed elsewhere. If another record has an acknowledged position, the record of that position is lost.
-    """
-    lost: list[object] = []
-    moved: list[object] = []
-    for position, record_id in expected.items():
-        if record_id not in positions_of:
-            lost.append(position)
-        elif places.get(position) != record_id:
-            moved.append(position)
-    lost += [record_id for record_id in placeless if record_id not in positions_of]
-    return lost, moved
+@dataclass(slots=True)
+class _Places:
+    """Positions as numbers: of the partition, in the order of their first records, and the offset. −1: unknown."""
+
+    numbers: dict[tuple[str, int], int] = field(default_factory=dict)
+
+    def pack(self, position: Position) -> int:
+        if position.offset == UNKNOWN_OFFSET:
+            return _NOWHERE
+        number = self.numbers.setdefault((position.topic, position.partition), len(self.numbers))
+        return number << 40 | position.offset
+
+    def unpack(self, place: int) -> Position:
+        topic, partition = [*self.numbers][place >> 40]
+        return Position(topic, partition, place & ((1 << 40) - 1))
 
 
-def _doubled_and_resent(
-    positions_of: Mapping[str, Collection[Position]], read_marks: ReadMarks
-) -> tuple[list[object], list[object]]:
-    """Return the records at more than one position: those that Kafka stored twice, and those that the client resent."""
-    several = {record_id: at for record_id, at in positions_of.items() if len(at) > 1}
-    marks = read_marks([position for at in several.values() for position in at]) if several else {}
-    doubled: list[object] = []
-    resent: list[object] = []
-    for record_id, at in several.items():
-        (resent if _was_resent(at, marks) else doubled).append(record_id)
-    return doubled, resent
+@dataclass(slots=True)
+class _Expected:
+    """The acknowledged records of a pass, as columns: a night has more than a million."""
+
+    rows: dict[str, int] = field(default_factory=dict)
+    """Id → index in the other columns."""
+    places: array[int] = field(default_factory=lambda: array("q"))
+    transactions: list[str | None] = field(default_factory=list)
+    is_kept: bytearray = field(default_factory=bytearray)
+    """1 unless its transaction was not committed."""
+
+    def append(self, record_id: str, place: int, transaction: str | None, is_kept: bool) -> None:
+        self.rows[record_id] = len(self.places)
+        self.places.append(place)
+        self.transactions.append(transaction)
+        self.is_kept.append(is_kept)
 
 
-def _leaked_and_torn(
-    records: Iterable[TrafficRecord], outcome_of: Mapping[str, TransactionOutcome], consumed: Collection[str]
-) -> tuple[list[object], list[object]]:
-    """Return aborted transactions of which a record was consumed, and those of unknown outcome consumed in part."""
-    members: dict[str, list[str]] = defaultdict(list)
-    for record in records:
-        if record.transaction is not None:
-            members[record.transaction].append(record.record_id)
-    leaked: list[object] = []
-    torn: list[object] = []
-    for name, ids in members.items():
-        seen = sum(record_id in consumed for record_id in ids)
-        if outcome_of[name] is TransactionOutcome.ABORTED and seen:
-            leaked.append(name)
-        elif outcome_of[name] is TransactionOutcome.UNKNOWN and 0 < seen < len(ids):
-            torn.append(name)
-    return leaked, torn
+@dataclass(slots=True)
+class _Reader:
+    """What one reader got, in all passes so far."""
+
+    name: str
+    total: int = 0
+    """With those that it got again."""
+    distinct: int = 0
+    """Ids and positions."""
+    expected: int = 0
+    """Of the records that must be there."""
+    of_transaction: Counter[str] = field(default_factory=Counter)
+    """Ids of each transaction."""
+    counts: Counter[str] = field(default_factory=Counter)
+    """Kind of discrepancy → number."""
+    examples: dict[str, list[object]] = field(default_factory=dict)
+    """Kind of discrepancy → the first EXAMPLES."""
+    below_start: Counter[tuple[str, int]] = field(default_factory=Counter)
+    """Topic and partition → number of lost records before the start of the log."""
+
+    def note(self, kind: str, what: object) -> None:
+        self.counts[kind] += 1
+        kept = self.examples.setdefault(kind, [])
+        if len(kept) < EXAMPLES:
+            kept.append(what)
+
+
+@dataclass(slots=True)
+class _Ledger:
+    """The comparison. Each pass adds the records of some ids."""
+
+    transactions: Mapping[str, TransactionOutcome]
+    readers: Mapping[str, _Reader]
+    read_marks: ReadMarks
+    log_starts: Mapping[tuple[str, int], int]
+    acknowledged: int = 0
+    of_partition: Counter[tuple[str, int]] = field(default_factory=Counter)
+    members: Counter[str] = field(default_factory=Counter)
+    """Transaction → number of its acknowledged records."""
+    _places: _Places = field(default_factory=_Places)
+
+    def outcome_of(self, transaction: str) -> TransactionOutcome:
+        return self.transactions.get(transaction, TransactionOutcome.UNKNOWN)
+
+    def add(self, acknowledged: Iterable[TrafficRecord], read: Mapping[str, Iterable[TrafficRecord]]) -> None:
+        expected = _Expected()
+        for record in acknowledged:
+            position, name = record.position, record.transaction
+            self.of_partition[position.topic, position.partition] += 1
+            if record.record_id in expected.rows:
+                continue
+            is_kept = name is None or self.outcome_of(name) is TransactionOutcome.COMMITTED
+            expected.append(record.record_id, self._places.pack(position), name, is_kept)
+            self.acknowledged += is_kept
+            if name is not None:
+                self.members[name] += 1
+        for name_of_reader, records in read.items():
+            self._read(self.readers[name_of_reader], expected, records)
+
+    def _read(self, reader: _Reader, expected: _Expected, records: Iterable[TrafficRecord]) -> None:
+        """Compare what a reader got in this pass."""
+        found = array("q", [_NOWHERE]) * len(expected.places)
+        others: dict[str, int] = {}  # without an acknowledgement
+        several: dict[str, set[int]] = {}
+        for record in records:
+            reader.total += 1
+            place, row = self._places.pack(record.position), expected.rows.get(record.record_id)
+            before = others.setdefault(record.record_id, place) if row is None else found[row]
+            if row is not None and before == _NOWHERE:
+                found[row] = place
+            elif before != place:
+                several.setdefault(record.record_id, {before}).add(place)
+        for record_id, row in expected.rows.items():
+            place, name, is_kept = expected.places[row], expected.transactions[row], expected.is_kept[row]
+            if found[row] != _NOWHERE:
+                reader.distinct += 1
+                reader.expected += is_kept
+                if name is not None:
+                    reader.of_transaction[name] += 1
+                if is_kept and place not in {_NOWHERE, found[row], *several.get(record_id, ())}:
+                    reader.note("moved", self._places.unpack(place))
+            elif is_kept:
+                self._lost(reader, record_id, place)
+        reader.distinct += len(others) + sum(len(one) - 1 for one in several.values())
+        self._doubled(reader, several)
+
+    def _lost(self, reader: _Reader, record_id: str, place: int) -> None:
+        if place == _NOWHERE:
+            reader.note("lost", record_id)
+            return
+        position = self._places.unpack(place)
+        reader.note("lost", position)
+        partition = position.topic, position.partition
+        if reader.name == LOG and position.offset < self.log_starts.get(partition, 0):
+            reader.below_start[partition] += 1
+
+    def _doubled(self, reader: _Reader, several: Mapping[str, Collection[int]]) -> None:
+        """Note the records at more than one position: those that Kafka stored twice, and those that the client
+        resent."""
+        positions = {record_id: [self._places.unpack(one) for one in at] for record_id, at in several.items()}
+        marks = self.read_marks([one for at in positions.values() for one in at]) if positions else {}
+        for record_id, at in positions.items():
+            reader.note(RESENT if _was_resent(at, marks) else "doubled", record_id)
+
+    def discrepancies(self) -> Iterator[Discrepancy]:
+        for reader in self.readers.values():
+            for name, count_of in self.members.items():
+                outcome, seen = self.outcome_of(name), reader.of_transaction[name]
+                if outcome is TransactionOutcome.ABORTED and seen:
+                    reader.note("leaked", name)
+                elif outcome is TransactionOutcome.UNKNOWN and 0 < seen < count_of:
+                    reader.note("torn", name)
+            kinds = _KINDS_OF_LOG if reader.name == LOG else _KINDS
+            for kind, what in kinds.items():
+                if reader.counts[kind]:
+                    yield _discrepancy(kind, reader, what, self.log_starts)
+
+
+_KINDS = {
+    "lost": "acknowledged and never consumed",
+    "moved": "consumed at a position other than the acknowledged one",
+    "doubled": "stored at more than one position of the log",
+    RESENT: "sent again by their client, so stored at more than one position of the log",
+    "leaked": "aborted, but consumed",
+    "torn": "of unknown outcome and consumed only in part",
+}
+_KINDS_OF_LOG = _KINDS | {
+    "lost": "acknowledged, but not in the log at the end",
+    "moved": "at another position of the log than the acknowledged one",
+    "leaked": "aborted, but readable",
+    "torn": "of unknown outcome and readable only in part",
+}
 
 
 def _was_resent(at: Collection[Position], marks: Mapping[Position, ProducerMark]) -> bool:
@@ -289,13 +384,11 @@ def _was_resent(at: Collection[Position], marks: Mapping[Position, ProducerMark]
     return len(found) == len(at)
 
 
-def _discrepancy(kind: str, consumer: str, found: list[object], what: str) -> Discrepancy:
+def _discrepancy(kind: str, reader: _Reader, what: str, log_starts: Mapping[tuple[str, int], int]) -> Discrepancy:
     noun = "transactions" if kind in ("leaked", "torn") else "records"
-    examples = tuple(str(item) for item in found[:EXAMPLES])
-    return Discrepancy(
-        kind=kind,
-        consumer=consumer,
-        count=len(found),
-        examples=examples,
-        sentence=f"{consumer}: {len(found)} {noun} {what}, for example {', '.join(examples[:3])}.",
-    )
+    examples = tuple(map(str, reader.examples[kind]))
+    sentence = f"{reader.name}: {reader.counts[kind]} {noun} {what}, for example {', '.join(examples[:3])}."
+    if kind == "lost" and reader.below_start:
+        starts = ", ".join(f"{topic}-{number}@{log_starts[topic, number]}" for topic, number in reader.below_start)
+        sentence += f" {reader.below_start.total()} of them are before the start of their log: {starts}."
+    return Discrepancy(kind=kind, consumer=reader.name, count=reader.counts[kind], examples=examples, sentence=sentence)

@@ -18,7 +18,8 @@ from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.run.background import BackgroundKey, BackgroundKind, BackgroundState
 from kafka_rollout.run.traffic import TrafficVerdict
 from kafka_rollout.traffic.processes.of_run import BackgroundControl, Life, life_of, start_traffic, stop_traffic
-from kafka_rollout.traffic.processes.traffic import PLAIN_TOPIC, Journal, read_lines
+from kafka_rollout.traffic.processes.traffic import PARTITIONS, PLAIN_TOPIC, Journal, read_lines
+from kafka_rollout.traffic.traffic_check import LOG
 from tests.integration.conftest import MakeCluster
 from tests.waiting import wait_until
 
@@ -80,6 +81,7 @@ def test_traffic_of_both_protocols_is_compared_and_leaves_nothing_behind(spec: C
     assert verdict.ok, verdict.discrepancies
     assert set(verdict.consumed) == {"classic", "consumer"}
     assert verdict.transactions["aborted"] > 0
+    assert verdict.stored == verdict.acknowledged
     ended = control_of(spec, folder).record.read(control_of(spec, folder).key)
     assert ended is not None
     assert (life_of(ended), ended.state) == (Life.ENDED, BackgroundState.STOPPED)
@@ -125,15 +127,67 @@ def test_killed_test_traffic_is_still_compared_and_a_loss_turns_it_red(spec: Clu
     assert PLAIN_TOPIC in admin.list_topics(timeout=60).topics, "the evidence stays"
 
 
-def test_a_planted_double_turns_it_red(spec: ClusterSpec, tmp_path: Path) -> None:
+def test_a_planted_double_and_records_that_are_gone_after_they_were_consumed_turn_it_red(
+    spec: ClusterSpec, tmp_path: Path
+) -> None:
     folder = tmp_path / "doubled"
     start(spec, folder)
     wait_until(lambda: consumed(folder) > 100 and committed(folder) > 2, 180)
     twice = next(read_lines(next(iter(folder.glob("*/acknowledged-plain-*.tsv"))), 5))[3]
-    produce(spec, twice)
+    doubled = produce(spec, twice)
+    wait_until(lambda: _has_consumed(folder, doubled), 60)
+    partition = (doubled.partition + 1) % PARTITIONS
+    start_of_log = max(int(line[2]) for line in _consumed_of(folder, partition)) + 1
+    gone = TopicPartition(PLAIN_TOPIC, partition, start_of_log)
+    admin = AdminClient({"bootstrap.servers": spec.bootstrap_servers})
+    for future in admin.delete_records([gone]).values():
+        future.result(60)
     verdict = stop(spec, folder)
     assert not verdict.ok
-    assert {(d.kind, twice in d.examples) for d in verdict.discrepancies} == {("doubled", True)}
+    of_groups = {(d.kind, twice in d.examples) for d in verdict.discrepancies if d.consumer != LOG}
+    assert of_groups == {("doubled", True)}, "the groups had received every record"
+    (lost,) = (d for d in verdict.discrepancies if d.consumer == LOG and d.kind == "lost")
+    assert lost.count == start_of_log == verdict.acknowledged - verdict.stored
+    assert lost.sentence.endswith(f"before the start of their log: {PLAIN_TOPIC}-{partition}@{start_of_log}.")
+
+
+def _consumed_of(folder: Path, partition: int) -> list[list[str]]:
+    journal = folder / "period-1" / "consumed-classic.tsv"
+    return [line for line in read_lines(journal, 4) if line[:2] == [PLAIN_TOPIC, str(partition)]]
+
+
+def _has_consumed(folder: Path, place: TopicPartition) -> bool:
+    return any(int(line[2]) == place.offset for line in _consumed_of(folder, place.partition))
+
+
+@pytest.mark.full
+def test_records_that_an_unclean_leader_lacks_are_lost_although_others_have_their_offsets(
+    make_cluster: MakeCluster, tmp_path: Path
+) -> None:
+    """The consumers had received them, and read the later records at their offsets, too."""
+    unclean = {"unclean.leader.election.enable": "true"}
+    cluster = make_cluster("3.9.1", layout="separate", size=2, controllers=1, extra_config=unclean)
+    spec, folder = cluster.spec, tmp_path / "unclean"
+    first, second = spec.brokers
+    start(spec, folder)
+    wait_until(lambda: committed(folder) > 10, 180)
+    cluster.runtime.stop(second, deadline_s=60, force=False)
+    known = acknowledged(folder)
+    wait_until(lambda: acknowledged(folder) > known + 200, 180)
+    cluster.runtime.stop(first, deadline_s=0, force=True)
+    known = acknowledged(folder)
+    cluster.runtime.start(second)
+    wait_until(lambda: acknowledged(folder) > known + 300, 180)  # at offsets that the first broker had given
+    cluster.runtime.start(first)
+    verdict = stop(spec, folder)
+    assert not verdict.ok
+    (lost,) = (d for d in verdict.discrepancies if d.consumer == LOG and d.kind == "lost")
+    assert lost.count == verdict.acknowledged - verdict.stored
+    assert lost.count > 100
+
+
+def acknowledged(folder: Path) -> int:
+    return sum(1 for path in folder.glob("*/acknowledged-*.tsv") for _ in read_lines(path, 5))
 
 
 def produce(spec: ClusterSpec, record_id: str) -> TopicPartition:

@@ -65,6 +65,7 @@ def _verdict(*acknowledged: tuple[int, int]) -> TrafficVerdict:
     ]
     return TrafficVerdict(
         acknowledged=100,
+        stored=100,
         transactions={"committed": 1},
         consumed={"classic": 100},
         redelivered={},

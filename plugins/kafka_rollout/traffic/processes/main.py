@@ -4,8 +4,8 @@ It runs through every stop of a node, and outlives the task that starts it. Its 
 input; its settings, stop requests, progress and result go through the database.
 
 A traffic period has a folder with journals on the machine of its process. At the end the producers stop, the consumers
-read to the end, and acknowledged and consumed records are compared. A killed process is started again on its host with
-`--drain`: it only reads to the end and compares.
+read to the end, the whole log is read again, and the acknowledged records are compared with both. A killed process is
+started again on its host with `--drain`: it only reads to the end and compares.
 
 The group monitor describes a cluster's groups about once a second. It only reads. What it has seen goes to the database
 every ten seconds and at the end.
@@ -63,6 +63,7 @@ from kafka_rollout.traffic.processes.traffic import (
     compare_journals,
     consumer,
     plain_producer,
+    read_log,
     read_samples,
     transactional_producer,
 )
@@ -174,6 +175,7 @@ def _run_traffic(
             return
         heartbeat.state = BackgroundState.COMPARING
         traffic.drain()
+        traffic.read_log()
         result = traffic.compare()
     except (RolloutError, KafkaException) as error:
         log.error("%s", error)
@@ -202,6 +204,8 @@ class Traffic:
         self._session = str(time.time_ns())
         self._producers: list[Client] = []
         self._consumers: list[Client] = []
+        self._read_again = self._compared = 0  # records of the log, and acknowledged ones, at the end
+        self._log_starts: dict[tuple[str, int], int] = {}
 
     def status(self) -> dict[str, Any]:
         clients = (*self._producers, *self._consumers)
@@ -209,6 +213,8 @@ class Traffic:
             "acknowledged": sum(client.count for client in self._producers),
             "consumed": {client.name: client.count for client in self._consumers if client.count},
             "longest_gap_s": {client.name: round(client.longest_s, 2) for client in clients},
+            "read_again": self._read_again,
+            "compared": self._compared,
         }
 
     def create_topics(self) -> None:
@@ -326,6 +332,17 @@ class Traffic:
         for client in self._consumers:
             client.join(30)
 
+    def read_log(self) -> None:
+        """Read the whole log again: what a consumer received before a node was replaced can be lost since."""
+        settings = {**self._client_settings, "group.id": f"{self._group}-ends"}
+        self._log_starts = read_log(settings, self._folder, self._count_read)
+
+    def _count_read(self, number: int) -> None:
+        self._read_again = number
+
+    def _count_compared(self, number: int) -> None:
+        self._compared = number
+
     def _end_offsets(self) -> dict[tuple[str, int], int]:
         reader = Consumer({**self._client_settings, "group.id": f"{self._group}-ends", "enable.auto.commit": False})
 
@@ -346,7 +363,8 @@ class Traffic:
             gaps.write(f"{client.name}, one partition", round(client.longest_of_partition_s, 3))
         gaps.close()
         marks = partial(read_marks, self._bootstrap_servers, self._security)
-        result = with_earlier(self._settings["before"], compare_journals(self._folder, marks, self._lowered))
+        of_period = compare_journals(self._folder, marks, self._lowered, self._log_starts, self._count_compared)
+        result = with_earlier(self._settings["before"], of_period)
         plain = {"ok": result.ok, **to_json(result)}
         write_whole(self._folder / RESULT_FILE, json.dumps(plain, indent=2).encode())
         if result.ok:

@@ -52,7 +52,7 @@ ALONE_S = 900.0  # without the database, or without the lock of its run
 _LOCK_EVERY_S = 10.0
 UNLOCKED_S = 120.0  # a run acquires the lock within this time after the monitor starts
 _FIRST_RECORD_S = 120.0
-_TRAFFIC_END_S = 180.0  # the consumers get 90 s for the rest of the logs
+_TRAFFIC_END_S = 180.0  # without progress; the consumers get 90 s for the rest of the logs
 _MONITOR_END_S = 20.0
 
 
@@ -74,6 +74,8 @@ class BackgroundControl:
     inventory itself."""
     on_progress: Callable[[str], None] = lambda _: None
     progress_every_s: float = 10.0
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
 
     @property
     def record(self) -> SqlBackground:
@@ -109,7 +111,8 @@ class BackgroundControl:
         return started
 
     def wait_for_end(self, within_s: float) -> BackgroundProcess | None:
-        """The process, ended or dead. Raises FatalError if it is alive after `within_s`."""
+        """The process, ended or dead. Raises FatalError if it is alive after `within_s`, in which it did not get on
+        with its comparison either."""
         process, life = self._wait(lambda _, life: life in (Life.ENDED, Life.DEAD), within_s)
         if process is not None and life not in (Life.ENDED, Life.DEAD):
             raise FatalError(
@@ -127,18 +130,21 @@ class BackgroundControl:
     def _wait(
         self, until: Callable[[BackgroundProcess, Life], bool], within_s: float
     ) -> tuple[BackgroundProcess | None, Life]:
-        began = shown = time.monotonic()
+        began = shown = self.clock()
+        compared: Mapping[str, Any] = {}
         while True:
             process = self.record.read(self.key)
             if process is None:
                 return None, Life.ENDED
-            now, life = time.monotonic(), life_of(process)
+            now, life = self.clock(), life_of(process)
+            if process.state is BackgroundState.COMPARING and process.status != compared:  # it gets on
+                began, compared = now, process.status
             if until(process, life) or now - began > within_s:
                 return process, life
             if now - shown > self.progress_every_s:
                 shown = now
                 self.on_progress(process.sentence)
-            time.sleep(_POLL_S)
+            self.sleep(_POLL_S)
 
     def _spawn(self, instance: str, folder: Path, security: ClientSecurity, *arguments: str) -> None:
         """Credentials go through the standard input, so no file has to be removed.

@@ -7,7 +7,7 @@ client that fails is created again and continues, because its interruption is me
 
 Lines are tab-separated. `acknowledged-*.tsv`: topic, partition, offset, record id, transaction or `-`.
 `transactions-*.tsv`: transaction, outcome (a later line for the same transaction wins).
-`consumed-<group>.tsv`: topic, partition, offset, record id. `gaps-*.tsv`: client, longest gap in seconds.
+`consumed-<group>.tsv` and `log.tsv`: topic, partition, offset, record id. `gaps-*.tsv`: client, longest gap in seconds.
 `samples-*.tsv`: the fields of a `TrafficSample` as JSON values.
 The last line is dropped if its writer was killed in the middle of it.
 """
@@ -25,9 +25,10 @@ from statistics import mean
 from threading import Event, Lock, Thread
 from typing import Any, cast
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from kafka_rollout.base.errors import TransientError
 from kafka_rollout.features.rules import ends_consumer_groups, ends_transactional_producers
 from kafka_rollout.run.traffic import (
     TRANSACTIONAL_PRODUCER,
@@ -38,6 +39,7 @@ from kafka_rollout.run.traffic import (
 )
 from kafka_rollout.traffic.traffic_check import (
     CONSUMER_GROUP,
+    LOG,
     UNKNOWN_OFFSET,
     Position,
     ReadMarks,
@@ -58,6 +60,9 @@ RECORDS_PER_TRANSACTION = 5
 ABORT_EVERY = 10  # transactions, one of which is aborted; a consumer must not deliver its records
 FLUSH_SECONDS = 0.2
 DELIVERY_TIMEOUT_MS = 15 * 60_000
+STALLED_SECONDS = 90.0
+LOG_FILE = f"{LOG}.tsv"
+_BYTES_A_PASS = 64 * 1024**2  # of the journals of acknowledged records: about 800,000 of them, in 200 MB of memory
 TRANSACTION_TIMEOUT_MS = 30_000  # an open transaction delays the consumers until it is aborted
 UNASSIGNED_SECONDS = 30.0  # the only member of its group is without partitions only while it joins
 _EVERY_S = 1.0
@@ -458,14 +463,20 @@ def read_lines(path: Path, fields: int) -> Iterator[list[str]]:
                 yield parts
 
 
-def _acknowledged(folder: Path) -> Iterator[TrafficRecord]:
-    for path in sorted(folder.glob("acknowledged-*.tsv")):
-        for topic, partition, offset, record_id, transaction in read_lines(path, 5):
-            yield TrafficRecord(
-                Position(topic, int(partition), int(offset)),
-                record_id,
-                None if transaction == NO_TRANSACTION else transaction,
-            )
+@dataclass(frozen=True, slots=True)
+class _Acknowledged:
+    """The acknowledged records of a traffic period. Each iteration reads the journals."""
+
+    folder: Path
+
+    def __iter__(self) -> Iterator[TrafficRecord]:
+        for path in sorted(self.folder.glob("acknowledged-*.tsv")):
+            for topic, partition, offset, record_id, transaction in read_lines(path, 5):
+                yield TrafficRecord(
+                    Position(topic, int(partition), int(offset)),
+                    record_id,
+                    None if transaction == NO_TRANSACTION else transaction,
+                )
 
 
 def read_samples(folder: Path) -> Iterator[TrafficSample]:
@@ -475,15 +486,28 @@ def read_samples(folder: Path) -> Iterator[TrafficSample]:
             yield TrafficSample(*map(json.loads, fields))
 
 
-def _consumed(path: Path) -> Iterator[TrafficRecord]:
-    for topic, partition, offset, record_id in read_lines(path, 4):
-        yield TrafficRecord(Position(topic, int(partition), int(offset)), record_id)
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """The records of one reader. Each iteration reads its journal."""
+
+    path: Path
+
+    def __iter__(self) -> Iterator[TrafficRecord]:
+        for topic, partition, offset, record_id in read_lines(self.path, 4):
+            yield TrafficRecord(Position(topic, int(partition), int(offset)), record_id)
 
 
-def compare_journals(folder: Path, read_marks: ReadMarks, lowered: Mapping[str, int]) -> TrafficVerdict:
+def compare_journals(
+    folder: Path,
+    read_marks: ReadMarks,
+    lowered: Mapping[str, int],
+    log_starts: Mapping[tuple[str, int], int] | None = None,
+    say_compared: Callable[[int], None] = lambda _: None,
+) -> TrafficVerdict:
     """The result over all journals of one traffic period, those of killed processes included.
 
-    `lowered`: levels that the run lowers. A client that they end has no journal if it never ran.
+    `lowered`: levels that the run lowers. A client that they end has no journal if it never ran. `log_starts`: as
+    `read_log` returns them. `say_compared` gets the number of acknowledged records so far.
     """
     transactions: dict[str, TransactionOutcome] = {}
     for path in sorted(folder.glob("transactions-*.tsv")):
@@ -493,19 +517,84 @@ def compare_journals(folder: Path, read_marks: ReadMarks, lowered: Mapping[str, 
     for path in sorted(folder.glob("gaps-*.tsv")):
         for client, seconds in read_lines(path, 2):
             gaps[client] = max(gaps.get(client, 0.0), float(seconds))
-    consumed = {path.stem.removeprefix("consumed-"): _consumed(path) for path in sorted(folder.glob("consumed-*.tsv"))}
+    read = {path.stem.removeprefix("consumed-"): _Read(path) for path in sorted(folder.glob("consumed-*.tsv"))}
     left_out = []
     if ends_transactional_producers(lowered) and not any(folder.glob("transactions-*.tsv")):
         left_out.append(TRANSACTIONAL_PRODUCER)
-    if ends_consumer_groups(lowered) and "consumer" not in consumed:
+    if ends_consumer_groups(lowered) and "consumer" not in read:
         left_out.append(CONSUMER_GROUP)
+    size = sum(path.stat().st_size for path in folder.glob("acknowledged-*.tsv"))
     return compare(
-        _acknowledged(folder),
+        _Acknowledged(folder),
         transactions,
-        consumed,
+        {**read, LOG: _Read(folder / LOG_FILE)},
         gaps,
         read_marks,
         left_out=left_out,
         series=read_samples(folder),
         partitions=dict.fromkeys(TOPICS, PARTITIONS),
+        log_starts=log_starts,
+        passes=1 + size // _BYTES_A_PASS,
+        say_compared=say_compared,
     )
+
+
+def read_log(
+    settings: Mapping[str, Any],
+    folder: Path,
+    say_read: Callable[[int], None],
+    clock: Callable[[], float] = time.monotonic,
+) -> dict[tuple[str, int], int]:
+    """Read every committed record of the topics, from the start of the logs to their present ends, into `log.tsv`.
+
+    Returns topic and partition → first offset. `settings`: of a consumer, which joins no group. A repeated call begins
+    again. `say_read` gets the number of records so far. Raises TransientError if no further record comes for
+    STALLED_SECONDS, or if the start of a log passes what was not read yet.
+    """
+    reader = Consumer(
+        {
+            **settings,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+        }
+    )
+    path = folder / LOG_FILE
+    path.unlink(missing_ok=True)
+    journal, number = Journal(path), 0
+    try:
+        places = [TopicPartition(topic, partition) for topic in TOPICS for partition in range(PARTITIONS)]
+        ranges = {(one.topic, one.partition): _offsets(reader, one) for one in places}
+        left = {place: end for place, (start, end) in ranges.items() if start < end}
+        reader.assign([TopicPartition(*place, ranges[place][0]) for place in left])
+        moved_at = clock()
+        while left:
+            for message in reader.consume(1000, FLUSH_SECONDS):
+                error = message.error()
+                topic, partition, offset = cast(_Place, (message.topic(), message.partition(), message.offset()))
+                if error is None:
+                    number, moved_at = number + 1, clock()
+                    journal.write(topic, partition, offset, _text(message.key()))
+                    offset += 1
+                elif error.code() != KafkaError._PARTITION_EOF:
+                    if error.fatal() or error.code() == KafkaError._AUTO_OFFSET_RESET:
+                        raise TransientError(f"{topic}-{partition} cannot be read at offset {offset}: {error}.")
+                    continue
+                if offset >= left.get((topic, partition), offset + 1):
+                    del left[topic, partition]
+            journal.flush()
+            say_read(number)
+            if left and clock() - moved_at > STALLED_SECONDS:
+                behind = ", ".join(f"{topic}-{partition}" for topic, partition in left)
+                raise TransientError(f"The log could not be read to the end of {behind}.")
+        return {place: start for place, (start, _) in ranges.items()}
+    finally:
+        journal.close()
+        reader.close()
+
+
+def _offsets(reader: Consumer, place: TopicPartition) -> tuple[int, int]:
+    """Return the first offset of a log, and its present end."""
+    start, end = reader.get_watermark_offsets(place, timeout=20, cached=False)
+    return int(start), int(end)

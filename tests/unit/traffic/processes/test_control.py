@@ -42,7 +42,7 @@ SETTINGS = {
     "leased": True, "unlocked_s": 900.0, "lowered": {},
 }  # fmt: skip
 PASSED = TrafficVerdict(
-    acknowledged=5, transactions={"committed": 1}, consumed={"classic": 5}, redelivered={}, unavailable_s={},
+    acknowledged=5, stored=5, transactions={"committed": 1}, consumed={"classic": 5}, redelivered={}, unavailable_s={},
     discrepancies=(),
 )  # fmt: skip
 
@@ -129,6 +129,29 @@ def test_a_result_from_another_host_is_returned_as_often_as_it_is_asked_for(
     process = registered(record, "elsewhere", pid=1, folder="/journals")
     record.report(process, BackgroundState.STOPPED, pid=1, status={}, result=asdict(PASSED))
     assert stop(control) == stop(control) == PASSED
+
+
+@pytest.mark.parametrize("gets_on", [True, False])
+def test_a_comparison_of_a_long_run_is_waited_for_as_long_as_it_gets_on(
+    control: BackgroundControl, record: SqlBackground, gets_on: bool
+) -> None:
+    process, now = registered(record, "elsewhere", pid=1, folder="/journals"), [0.0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += 100.0
+        ends = now[0] >= 900
+        state = BackgroundState.STOPPED if ends else BackgroundState.COMPARING
+        status = {"read_again": int(now[0]) if gets_on else 0}
+        record.report(process, state, pid=1, status=status, result=asdict(PASSED) if ends else None)
+
+    control = replace(control, clock=lambda: now[0], sleep=sleep)
+    if gets_on:
+        ended = control.wait_for_end(180.0)
+        assert ended is not None
+        assert ended.state is BackgroundState.STOPPED
+    else:
+        with pytest.raises(FatalError, match="did not end in 180 s"):
+            control.wait_for_end(180.0)
 
 
 def test_a_failed_comparison_on_another_host_is_an_error_that_names_the_host(

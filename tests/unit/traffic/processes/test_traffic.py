@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kafka_rollout.run.traffic import TrafficVerdict, TransactionOutcome
-from kafka_rollout.traffic.processes.traffic import Client, Journal, compare_journals
+from kafka_rollout.traffic.processes.traffic import LOG_FILE, Client, Journal, compare_journals
 from kafka_rollout.traffic.traffic_check import (
+    LOG,
     UNKNOWN_OFFSET,
     Position,
     ProducerMark,
+    ReadMarks,
     TrafficRecord,
     compare,
     together,
@@ -39,7 +43,21 @@ def verdict(
     acknowledged = [*acknowledged, ELSE]
     consumed = [*consumed, TrafficRecord(ELSE.position, ELSE.record_id)]
     outcomes = {"else": TransactionOutcome.COMMITTED} | ({"t": outcome} if outcome else {})
-    return compare(acknowledged, outcomes, {"classic": consumed}, {}, lambda _: marks or {})
+    return checked(acknowledged, outcomes, {"classic": consumed}, lambda _: marks or {})
+
+
+def checked(
+    acknowledged: list[TrafficRecord],
+    outcomes: Mapping[str, TransactionOutcome],
+    consumed: Mapping[str, list[TrafficRecord]],
+    read_marks: ReadMarks,
+    **more: Any,
+) -> TrafficVerdict:
+    """Compare. The log has what the consumers received; what it lacks is left out of the discrepancies."""
+    stored = [record for records in consumed.values() for record in records]
+    found = compare(acknowledged, outcomes, {**consumed, LOG: stored}, {}, read_marks, **more)
+    assert {one.kind for one in found.discrepancies if one.consumer == LOG} <= {*kinds(found)}
+    return replace(found, discrepancies=tuple(one for one in found.discrepancies if one.consumer != LOG))
 
 
 def nothing_is_read(positions: Collection[Position]) -> Mapping[Position, ProducerMark]:
@@ -140,18 +158,67 @@ def test_a_record_whose_place_the_broker_could_not_tell_is_compared_by_its_id() 
     assert result.discrepancies[0].examples == ("r-1",)
 
 
+TRUNCATED = 3
+"""Acknowledged and received records whose offsets a new leader, which lacked them, gave to later records."""
+LATER = [TrafficRecord(at(TRUNCATED + n), f"q-{n}") for n in range(4)]
+
+
+@pytest.mark.parametrize(
+    "again",
+    [[], LATER, [*CONSUMED[:TRUNCATED], *LATER]],
+    ids=["never", "the later records", "from the start of the log"],
+)
+@pytest.mark.parametrize("passes", [1, 3])
+def test_records_whose_offsets_others_have_taken_are_lost_whatever_the_consumer_read_again(
+    again: list[TrafficRecord], passes: int
+) -> None:
+    committed = {"t": TransactionOutcome.COMMITTED}
+    read = {"classic": [*CONSUMED, *again], LOG: [*CONSUMED[:TRUNCATED], *LATER]}
+    found = compare([*ACKNOWLEDGED, *LATER], committed, read, {}, nothing_is_read, passes=passes)
+    assert not found.ok
+    assert (found.acknowledged, found.stored) == (9, 7)
+    (lost,) = (one for one in found.discrepancies if one.consumer == LOG)
+    assert (lost.kind, lost.count, sorted(lost.examples)) == ("lost", 2, ["orders-0@3", "orders-0@4"])
+    assert lost.sentence.startswith("log: 2 records acknowledged, but not in the log at the end, for example orders-0@")
+    of_group = [one for one in found.discrepancies if one.consumer == "classic"]
+    assert [(one.kind, one.count) for one in of_group] == ([] if again else [("lost", 4)])
+
+
+def test_records_before_the_start_of_the_log_are_lost_although_they_were_consumed() -> None:
+    committed = {"t": TransactionOutcome.COMMITTED}
+    read, starts = {"classic": CONSUMED, LOG: CONSUMED[2:]}, {("orders", 0): 2}
+    found = compare(ACKNOWLEDGED, committed, read, {}, nothing_is_read, log_starts=starts)
+    (lost,) = found.failures
+    assert (lost.kind, lost.count, found.consumed) == ("lost", 2, {"classic": 5})
+    assert lost.sentence.endswith(" 2 of them are before the start of their log: orders-0@2.")
+
+
+def test_the_result_does_not_depend_on_the_number_of_passes() -> None:
+    acknowledged = [*ACKNOWLEDGED, *TRANSACTION, TrafficRecord(at(UNKNOWN_OFFSET), "r-0")]
+    stored = [*CONSUMED[1:], TrafficRecord(at(17), "p-3"), TRANSACTION[0], CONSUMED[2]]
+    transactions = {"t": TransactionOutcome.UNKNOWN}
+
+    def found(passes: int) -> TrafficVerdict:
+        verdict = compare(acknowledged, transactions, {"classic": stored, LOG: stored}, {}, lambda _: {}, passes=passes)
+        sorted_ones = (replace(one, examples=tuple(sorted(one.examples)), sentence="") for one in verdict.discrepancies)
+        return replace(verdict, discrepancies=tuple(sorted_ones))
+
+    assert {one.kind for one in found(1).discrepancies} == {"lost", "doubled", "torn"}
+    assert found(1) == found(2) == found(7)
+
+
 def test_each_group_is_compared_by_itself() -> None:
-    result = compare(ACKNOWLEDGED, {}, {"classic": CONSUMED, "consumer": CONSUMED[1:]}, {}, nothing_is_read)
+    result = checked(ACKNOWLEDGED, {}, {"classic": CONSUMED, "consumer": CONSUMED[1:]}, nothing_is_read)
     assert [(d.consumer, d.kind) for d in result.discrepancies] == [("consumer", "lost")]
 
 
 def test_silence_is_not_green() -> None:
     committed = {"t": TransactionOutcome.COMMITTED}
-    assert compare(ACKNOWLEDGED, committed, {"classic": CONSUMED}, {}, nothing_is_read).ok
-    assert not compare([], {}, {"classic": []}, {}, nothing_is_read).ok
-    assert not compare(ACKNOWLEDGED, committed, {}, {}, nothing_is_read).ok
-    assert not compare(
-        ACKNOWLEDGED, {}, {"classic": CONSUMED}, {}, nothing_is_read
+    assert checked(ACKNOWLEDGED, committed, {"classic": CONSUMED}, nothing_is_read).ok
+    assert not checked([], {}, {"classic": []}, nothing_is_read).ok
+    assert not checked(ACKNOWLEDGED, committed, {}, nothing_is_read).ok
+    assert not checked(
+        ACKNOWLEDGED, {}, {"classic": CONSUMED}, nothing_is_read
     ).ok  # the transactional producer never got going
 
 
@@ -162,9 +229,17 @@ def test_a_torn_line_of_a_killed_writer_is_dropped(tmp_path: Path) -> None:
     consumed = Journal(tmp_path / "consumed-classic.tsv")
     consumed.write("orders", 0, 0, "p-0")
     consumed.close()
+    write_log(tmp_path, "p-0")
     with (tmp_path / "acknowledged-plain-1.tsv").open("a") as file:
         file.write("orders\t0\t1")
     assert compare_journals(tmp_path, nothing_is_read, {}).discrepancies == ()
+
+
+def write_log(folder: Path, *ids: str) -> None:
+    journal = Journal(folder / LOG_FILE)
+    for offset, record_id in enumerate(ids):
+        journal.write("orders", 0, offset, record_id)
+    journal.close()
 
 
 def test_journals_of_all_sessions_count(tmp_path: Path) -> None:
@@ -178,8 +253,10 @@ def test_journals_of_all_sessions_count(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "consumed-classic.tsv")
     journal.write("orders", 0, 0, "p-0")
     journal.close()
+    write_log(tmp_path, "p-0", "p-1")
     result = compare_journals(tmp_path, nothing_is_read, {})
     assert kinds(result) == ["lost"]
+    assert (result.acknowledged, result.stored) == (2, 2)
     assert result.unavailable_s == {"producer-plain": 2.5}
 
 
@@ -202,6 +279,7 @@ def write_plain_traffic(folder: Path) -> None:
     consumed = Journal(folder / "consumed-classic.tsv")
     consumed.write("orders", 0, 0, "p-0")
     consumed.close()
+    write_log(folder, "p-0")
 
 
 def test_clients_that_a_lower_level_ends_are_left_out_and_the_check_passes_without_them(tmp_path: Path) -> None:
@@ -229,12 +307,12 @@ def test_a_client_that_ran_in_one_period_was_not_left_out(tmp_path: Path) -> Non
 
 def test_a_partition_without_a_record_beside_others_with_many_proves_nothing() -> None:
     many = [TrafficRecord(at(n, n % 2), f"m-{n}") for n in range(100)]
-    found = compare(many, {}, {"classic": many}, {}, nothing_is_read, partitions={"orders": 3})
+    found = checked(many, {}, {"classic": many}, nothing_is_read, partitions={"orders": 3})
     (silent,) = found.failures
     assert (silent.kind, silent.examples) == ("silent", ("orders-2",))
     assert silent.sentence == "No record was acknowledged in 1 partition, so nothing is proved there: orders-2."
     few = many[:10]
-    assert kinds(compare(few, {}, {"classic": few}, {}, nothing_is_read, partitions={"orders": 3})) == [], "chance"
+    assert kinds(checked(few, {}, {"classic": few}, nothing_is_read, partitions={"orders": 3})) == [], "chance"
 
 
 class Acknowledged:
