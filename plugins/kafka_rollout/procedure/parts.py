@@ -36,6 +36,7 @@ from kafka_rollout.procedure.step import (
     ServiceStep,
     StepCall,
 )
+from kafka_rollout.run import events
 from kafka_rollout.run.projections.open_batches import BatchPart, RollOf, batches_of
 
 OBSERVE = ActStep(
@@ -70,7 +71,7 @@ REHEARSAL = ActStep(
     files=(REHEARSAL_RESULT,),
 )
 START_TRAFFIC = ServiceStep(
-    id="start_traffic",
+    id=events.START_TRAFFIC,
     label="Test traffic start",
     doc="Starts test traffic, if the run was started with it.",
     progress="starting the test traffic",
@@ -169,7 +170,7 @@ PROVE_SNAPSHOT = ActStep(
     on_resume=OnResume.KEEP,
 )
 STOP_TRAFFIC = ServiceStep(
-    id="stop_traffic",
+    id=events.STOP_TRAFFIC,
     label="Traffic check",
     doc="Stops the test traffic and compares acknowledged with consumed records.",
     progress="comparing acknowledged with consumed records",

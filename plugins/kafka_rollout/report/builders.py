@@ -50,13 +50,14 @@ from kafka_rollout.report.run_report import (
     outage_report,
 )
 from kafka_rollout.roll.gate_checks import log_of
-from kafka_rollout.run.events import Approval, Event, Observed, RollbackClosed, Voided
+from kafka_rollout.run.events import Approval, Decision, Event, Observed, RollbackClosed, Voided
 from kafka_rollout.run.projections.nodes import node_step_times
 from kafka_rollout.run.proofs import (
     NODE_ACTS,
     find_open_gate,
     find_race,
     find_refused_nodes,
+    find_traffic_gap,
     find_uncompared,
     find_unproved_roll,
     find_unreturned,
@@ -294,10 +295,15 @@ def outcome_of(
         if not _all_run(run.ports, state, plan.source):
             closed = view.newest(RollbackClosed)
             why = "" if closed is None else f" {closed.sentence}"
-            return Outcome.STOPPED, f"The rollback to {plan.source} is not finished: {_running(state)}.{why}"
+            return (
+                Outcome.STOPPED,
+                f"{_describe_down(view)}The rollback to {plan.source} is not finished: {_running(state)}.{why}",
+            )
         if gap := find_unreturned(events, plan):
             return Outcome.STOPPED, f"Every node runs {plan.source} again, but {gap.sentence}."
-        return Outcome.ROLLED_BACK, f"Every node runs {plan.source} again."
+        gap = find_traffic_gap(events)
+        traffic = "" if gap is None else f" {_sentence(gap.sentence[0].upper() + gap.sentence[1:])}"
+        return Outcome.ROLLED_BACK, f"Every node runs {plan.source} again.{traffic}"
     if _all_run(run.ports, state, plan.target):
         gap = find_unproved_roll(events, plan)
         if gap is not None and changes(view):
@@ -306,7 +312,18 @@ def outcome_of(
             return _after_the_roll(run, state, view, proofs)
     if not changes(view):
         return Outcome.REFUSED, f"Nothing was changed: {refusal_of(plan, view)}"
-    return Outcome.STOPPED, f"The change to {plan.target} stopped: {_running(state)}. {view.last_failure}".strip()
+    sentence = f"The change to {plan.target} stopped: {_running(state)}. {view.last_failure}".strip()
+    return Outcome.STOPPED, f"{_describe_down(view)}{sentence}"
+
+
+def _describe_down(view: RunView) -> str:
+    """Return that the last node was stopped and not started, as the begin of a text; empty if it was started."""
+    down = view.unfinished_stop
+    return "" if down is None else f"Node {down.node_id} is stopped and was not started. "
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith(".") else f"{text}."
 
 
 def _after_the_roll(run: Run, state: ClusterState, view: RunView, proofs: Sequence[GateKind]) -> tuple[Outcome, str]:
@@ -323,10 +340,14 @@ def _after_the_roll(run: Run, state: ClusterState, view: RunView, proofs: Sequen
             return Outcome.STOPPED, f"{of_all}, but no level is raised: {gap.sentence}."
         if plan.feature_changes and not plan.release_steps:
             return Outcome.REFUSED, f"Nothing was changed: {refusal_of(plan, view)}"
+        if gap := find_traffic_gap(view.events):
+            return Outcome.STOPPED, _sentence(f"{of_all}, but {gap.sentence}")
         sentence = f"{of_all}. Not finalized yet: {levels}. Start a new run to finalize."
         return Outcome.ROLLED_NOT_FINALIZED, sentence
     if plan.feature_changes and (missing := find_missing(view.events, proofs)):
         return Outcome.STOPPED, f"{of_all} at the finalized levels, but {missing}."
+    if gap := find_traffic_gap(view.events):
+        return Outcome.STOPPED, _sentence(f"{of_all}, but {gap.sentence}")
     return Outcome.FINISHED, f"{of_all}, and all its features are finalized."
 
 
@@ -366,7 +387,8 @@ def refusal_of(plan: Plan, view: RunView) -> str:
             return f"the approval is no longer valid: {'; '.join(blockers)}"
         case Approval() as given:
             return f"{given.by} answered '{given.decision}' ({given.reason})."
-    return view.last_failure or "it was not approved."
+    approved = any(given.decision == Decision.APPROVED and not why for given, why in view.decisions.values())
+    return view.last_failure or ("the run ended before its first change." if approved else "it was not approved.")
 
 
 def find_batches(plan: Plan, view: RunView) -> tuple[BatchReport, ...]:
@@ -455,6 +477,8 @@ def _downgrade_outcome(
         return Outcome.STOPPED, f"Every node runs {plan.target}, but its contents were not compared with those before."
     if unexpected := [one for one in report.inventory["differences"] if not one["foretold"]]:
         return Outcome.STOPPED, f"Every node runs {plan.target}, but the contents differ: {unexpected[0]['sentence']}"
+    if gap := find_traffic_gap(view.events):
+        return Outcome.STOPPED, _sentence(f"Every node runs {plan.target}, but {gap.sentence}")
     return Outcome.FINISHED, (
         f"Every node runs {plan.target} at the planned levels. The inventory shows no unexpected difference."
     )
@@ -531,11 +555,13 @@ def _restart_outcome(run: Run) -> tuple[Outcome, str]:
     if not changes(view):
         return Outcome.REFUSED, f"Nothing was changed: {refusal_of(run.plan, view)}"
     if gap := find_open_gate(view.events, run.plan):
-        return Outcome.STOPPED, f"The restart stopped: {gap.sentence}."
+        return Outcome.STOPPED, f"{_describe_down(view)}The restart stopped: {gap.sentence}."
     of_all = "All planned nodes were restarted"
     if gap := find_uncompared(view.events):
         return Outcome.STOPPED, f"{of_all}, but {gap.sentence}."
     if found := view.unaccepted(run.plan.hash):
         return Outcome.STOPPED, f"{of_all}, but the cluster differs from its state before the run: {few(found.first)}"
+    if gap := find_traffic_gap(view.events):
+        return Outcome.STOPPED, _sentence(f"{of_all}, but {gap.sentence}")
     nodes = {node_step.node_id for release_step in run.plan.release_steps for node_step in release_step.order}
     return Outcome.FINISHED, f"{count(len(nodes), 'node')} restarted on {run.plan.target}."

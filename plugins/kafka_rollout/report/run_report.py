@@ -47,6 +47,7 @@ from kafka_rollout.run.step_events import (
     Trimmed,
     Validated,
 )
+from kafka_rollout.run.traffic import BEFORE
 from kafka_rollout.run.view import GateState, RunView, StepState
 
 FORMAT = 2
@@ -448,7 +449,8 @@ def _prove_traffic(report: RunReport) -> str:
     if report.traffic is None or not report.traffic.get("ok"):
         return ""
     number = f"{report.traffic['acknowledged']:,}"
-    return f"Test traffic ran through every restart: {number} records were acknowledged, and all are in the log."
+    through = "" if any(one["kind"] == BEFORE for one in report.traffic["discrepancies"]) else " through every restart"
+    return f"Test traffic ran{through}: {number} records were acknowledged, and all are in the log."
 
 
 def _prove_state(report: RunReport) -> str:

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kafka_rollout.base.wording import nodes
+from kafka_rollout.base.wording import few, nodes
 from kafka_rollout.gates.gate import GateKind, GateRef
 from kafka_rollout.model.plan import BatchStep, Lowering, Plan
+from kafka_rollout.run import events as events_of_run
 from kafka_rollout.run.batch_progress import describe_batch
-from kafka_rollout.run.events import Event, newest
+from kafka_rollout.run.events import Event, StepEnded, StepOutcome, newest
 from kafka_rollout.run.projections.open_batches import RollOf, batches_of, first_open_batch
 from kafka_rollout.run.step_events import (
     ContentsCompared,
@@ -24,6 +25,7 @@ from kafka_rollout.run.step_events import (
     OfflineStopping,
     Started,
     Stopping,
+    TrafficCompared,
 )
 from kafka_rollout.run.view import CHANGES
 
@@ -120,6 +122,28 @@ def find_refused_nodes(events: Sequence[Event]) -> Gap | None:
         sentence=checked[-1].check.waits_for,
         remedy="Read the log of the node and correct the cause.",
     )
+
+
+def find_traffic_gap(events: Sequence[Event]) -> Gap | None:
+    """Return why the check of the test traffic did not pass; None if it did, or if the run started no traffic."""
+    since: TrafficCompared | None = None
+    is_due = False
+    for event in events:
+        match event:
+            case StepEnded(step=events_of_run.START_TRAFFIC, outcome=StepOutcome.DONE):
+                is_due, since = True, None
+            case TrafficCompared():
+                since = event
+    if since is None and not is_due:
+        return None
+    remedy = "Read the journals of the test traffic."
+    if since is None:
+        why = "The test traffic was started and its records were not compared since."
+    elif not since.verdict.ok:
+        why = few([one.sentence for one in since.verdict.failures] or ["One kind of test traffic has no record."])
+    else:
+        return None
+    return Gap(sentence=f"the check of the test traffic did not pass: {why}", remedy=remedy)
 
 
 def _batches(

@@ -20,18 +20,20 @@ from kafka_rollout.planning.request import FinalizePolicy, Request
 from kafka_rollout.procedure.kinds import KINDS, build_report_of_run
 from kafka_rollout.procedure.rehearsal import RehearsalServices, SaysLines
 from kafka_rollout.procedure.runner import Runner
-from kafka_rollout.releases.facts import Release
+from kafka_rollout.releases.facts import KRAFT_VERSION, Release
+from kafka_rollout.report.builders import record_traffic
 from kafka_rollout.report.run_report import Outcome
 from kafka_rollout.run.events import Event
-from kafka_rollout.run.step_events import ContentsCompared, GatePassed, Started
+from kafka_rollout.run.step_events import ContentsCompared, GatePassed, Started, TrafficCompared
 from kafka_rollout.run.view import CHANGES
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports
 from tests.integration.harness.faults.without_live import stage_no_live
+from tests.traffic import has_traffic, traffic_verdict
 from tests.unit.preparation.test_state_comparison import Approver
 
 QUICK: dict[str, Any] = {"rehearse": False, "soak_s": 0.0, "checks": 1, "interval_s": 1.0}
-PROOFS = (GatePassed, ContentsCompared)
+PROOFS = (GatePassed, ContentsCompared, TrafficCompared)
 TELLS_AN_END = {Outcome.FINISHED, Outcome.ROLLED_NOT_FINALIZED, Outcome.ROLLED_BACK}
 
 
@@ -50,6 +52,11 @@ class Golden:
 
 
 R421, R401 = Release(4, 2, 1), Release(4, 0, 1)
+DEFAULT_LEVELS = {
+    name: one.default_level
+    for name, one in FakeCluster(R431).catalogue.get(R431).features.items()
+    if name != KRAFT_VERSION
+}
 LEVELS = {"metadata.version": 29, "share.version": 1}
 LATER = Request(target=R431, finalize=FinalizePolicy.LATER, **QUICK)
 GOLDEN = (
@@ -64,6 +71,14 @@ GOLDEN = (
         of=RunOf.UPGRADE,
         request=LATER,
         outcome=Outcome.ROLLED_NOT_FINALIZED,
+    ),
+    Golden(
+        name="a patch release with test traffic",
+        of=RunOf.UPGRADE,
+        request=replace(LATER, traffic=True),
+        outcome=Outcome.FINISHED,
+        release=Release(4, 3, 0),
+        finalized=dict(DEFAULT_LEVELS),
     ),
     Golden(
         name="a rollback",
@@ -120,6 +135,14 @@ def test_each_kind_of_run_has_a_golden_run() -> None:
     assert {one.of for one in GOLDEN} == set(KINDS)
 
 
+class Services(RehearsalServices):
+    """Test traffic that lost nothing."""
+
+    def stop(self) -> None:
+        if has_traffic(self.ports.run.events()):
+            record_traffic(self.ports, traffic_verdict(self.ports.run.events()))
+
+
 Broken = Callable[[Golden], tuple[list[Outcome], Sequence[Event]]]
 
 
@@ -159,7 +182,7 @@ def broken_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Broken:
             procedure=KINDS[golden.of].procedure,
             request=golden.request,
             answers=Approver(),
-            services=RehearsalServices(ports),
+            services=Services(ports),
             progress=SaysLines(lambda line: None),
         )
         assert runner().run()

@@ -12,7 +12,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from kafka_rollout.base.errors import RefusedError
+from kafka_rollout.base.errors import FatalError, RefusedError
 from kafka_rollout.base.json_forms import json_schema
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli.answers import TerminalAnswers
@@ -25,6 +25,7 @@ from kafka_rollout.observation.run import Run
 from kafka_rollout.planning.request import Request
 from kafka_rollout.procedure.kinds import UPGRADE
 from kafka_rollout.releases.facts import Release
+from kafka_rollout.report.builders import record_traffic
 from kafka_rollout.report.run_report import Outcome, Proved, proved_by, stored_end
 from kafka_rollout.run.events import Event
 from kafka_rollout.run.step_events import (
@@ -37,12 +38,15 @@ from kafka_rollout.run.step_events import (
     Trimmed,
 )
 from kafka_rollout.run.store.event_json import KINDS
+from kafka_rollout.run.traffic import Discrepancy
 from kafka_rollout.run.view import RunView
 from kafka_rollout.wiring.runs import read_run_status, write_run_report
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports
+from tests.fakes.runtime import FakeRuntime
 from tests.golden import assert_same_as_recorded
 from tests.paths import ROOT
+from tests.traffic import LOST, traffic_verdict
 
 GOLDEN = Path(__file__).with_name("golden")
 IN_REPORTS = (BootstrapReplaced, FeatureResults, FeatureSupport, IncrementalScan, OfflineEvent, SnapshotLoaded, Trimmed)
@@ -194,6 +198,60 @@ def test_a_roll_whose_last_gate_failed_is_neither_rolled_nor_finished(
     history = RunHistory(run_id=ports.run_id, view=RunView.of(ports.run.events()), end=stored_end(ports.run))
     due = due_notifications(ClusterHistory(cluster="fake", runs=(history,)), now=report.ended_at)
     assert {one.kind for one in due} == {NotificationKind.NODE_FAILED, NotificationKind.RUN_FAILED}
+
+
+@pytest.mark.parametrize("lost", [(LOST,), ()], ids=["lost", "not compared"])
+def test_a_run_whose_test_traffic_lost_records_or_was_not_compared_is_not_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: tuple[Discrepancy, ...]
+) -> None:
+    monkeypatch.setenv("KAFKA_ROLLOUT_HOME", str(tmp_path))
+    monkeypatch.setattr("os.fsync", lambda descriptor: None)
+    ports = fake_ports(FakeCluster(R391), tmp_path)
+    answers = TerminalAnswers(cluster=ports.cluster, name="alice", reason="CHG-1", confirms=False)
+
+    class Traffic(ShellServices):
+        def start_traffic(self) -> None: ...
+
+        def stop(self) -> None:
+            if lost:
+                record_traffic(self.ports, traffic_verdict(self.ports.run.events(), *lost))
+            raise FatalError("The traffic check failed.", remedy="Read its journals.")
+
+    services = Traffic(ports, Settings.from_environment(), None)
+    request = Request(target=R431, scan=False, rehearse=False, soak_s=0, traffic=True)
+    with pytest.raises(FatalError, match="The traffic check failed"):
+        run_procedure(UPGRADE, ports, request, answers, services)
+    report = write_run_report(Run(ports, ports.run.load_plan()))[0]
+    assert report.outcome is Outcome.STOPPED
+    why = LOST.sentence if lost else "The test traffic was started and its records were not compared since."
+    assert report.sentence == f"Every node runs 4.3.1, but the check of the test traffic did not pass: {why}"
+    assert proved_by(ports.run.load_plan(), report.outcome) == Proved()
+
+
+@pytest.mark.parametrize("fails", ["install", "start"])
+def test_a_run_that_stopped_its_first_node_and_cannot_start_it_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    monkeypatch.setenv("KAFKA_ROLLOUT_HOME", str(tmp_path))
+    monkeypatch.setattr("os.fsync", lambda descriptor: None)
+    ports = fake_ports(FakeCluster(R391), tmp_path)
+
+    def fail(*given: object, **named: object) -> None:
+        raise FatalError("There is no space left on the device.", remedy="Make space.")
+
+    monkeypatch.setattr(FakeRuntime, fails, fail)
+    answers = TerminalAnswers(cluster=ports.cluster, name="alice", reason="CHG-1", confirms=False)
+    services = ShellServices(ports, Settings.from_environment(), None)
+    with pytest.raises(FatalError, match="no space left"):
+        run_procedure(UPGRADE, ports, Request(target=R431, scan=False, rehearse=False), answers, services)
+    report = write_run_report(Run(ports, ports.run.load_plan()))[0]
+    assert report.outcome is Outcome.STOPPED
+    assert report.sentence.startswith(
+        "Node 2 is stopped and was not started. The change to 4.3.1 stopped: node 1: 3.9.1"
+    )
+    assert "rollback" in report.next_action
+    status, _ = read_run_status("fake", ports.run_id, Settings.from_environment())
+    assert (status.phase, status.needs_human, status.node and status.node.id) == (Phase.FAILED, True, 2)
 
 
 def test_the_end_of_a_run_is_read_from_its_stored_end(ports: ClusterPorts) -> None:

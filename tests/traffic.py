@@ -1,0 +1,36 @@
+"""The test traffic of runs over a fake cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kafka_rollout.run.events import START_TRAFFIC, Event, StepEnded, StepOutcome, events_of
+from kafka_rollout.run.traffic import Discrepancy, TrafficSample, TrafficVerdict
+
+LOST = Discrepancy(
+    kind="lost",
+    consumer="log",
+    count=40,
+    examples=(),
+    sentence="log: 40 records acknowledged, but not in the log at the end.",
+)
+
+
+def has_traffic(events: Sequence[Event]) -> bool:
+    ended = {event.step: event.outcome for event in events_of(events, StepEnded)}
+    return ended.get(START_TRAFFIC) is StepOutcome.DONE
+
+
+def traffic_verdict(events: Sequence[Event], *lost: Discrepancy) -> TrafficVerdict:
+    """Records were acknowledged in each second of the run."""
+    first, last = int(events[0].at), int(events[-1].at)
+    return TrafficVerdict(
+        acknowledged=100,
+        stored=100 - sum(one.count for one in lost),
+        transactions={"committed": 1},
+        consumed={"classic": 100},
+        redelivered={"classic": 0},
+        unavailable_s={},
+        discrepancies=lost,
+        series=tuple(TrafficSample(float(at), 1.0, 30) for at in range(first - 10, last + 10)),
+    )
