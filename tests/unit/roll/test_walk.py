@@ -115,7 +115,7 @@ def test_finalized_and_proved_is_finished_and_the_page_holds_every_gate(
     assert report["features"]["before"] == {"metadata.version": 21}
     assert report["features"]["after"]["metadata.version"] == 30
     assert [node["starts_per_release"] for node in report["nodes"]] == [{"4.3.1": 1}] * 6
-    assert len([gate for gate in report["gates"] if gate["state"] == "passed"]) == 15
+    assert len([gate for gate in report["gates"] if gate["state"] == "passed"]) == 16
     html = Path(page).read_text()
     assert "soaked &lt;b&gt;well&lt;/b&gt;" in html
     assert html.count("<details") >= 15
