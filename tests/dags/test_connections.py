@@ -129,3 +129,32 @@ def test_a_connection_of_prometheus_that_cannot_be_read_leaves_the_credentials_o
     hook = KafkaClusterHook("fake")
     for security in (hook.security(), asyncio.run(hook.asecurity())):
         assert (security.protocol, security.prometheus) == ("SASL_SSL", None)
+
+
+@pytest.mark.parametrize(
+    ("stored", "master"),
+    [
+        ("spark://127.0.0.1:7077", "spark://127.0.0.1:7077"),
+        ('{"conn_type": "spark", "host": "local[2]"}', "local[2]"),
+        ('{"conn_type": "spark", "host": "spark://spark-1", "port": 7077}', "spark://spark-1:7077"),
+        ('{"conn_type": "spark", "host": "yarn"}', "yarn"),
+        ("local[2]", None),
+        ("spark://spark-1", None),
+    ],
+)
+def test_the_spark_master_is_the_one_that_spark_submit_gets(
+    monkeypatch: pytest.MonkeyPatch, stored: str, master: str | None
+) -> None:
+    from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+    from airflow.sdk import BaseHook
+
+    from kafka_rollout.airflow.operators.spark_scan import SPARK_CONNECTION, master_of
+
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", stored)
+    found = BaseHook.get_connection(SPARK_CONNECTION)
+    if master is None:
+        with pytest.raises(UserError, match="names no Spark master"):
+            master_of(found)
+    else:
+        assert master_of(found) == master
+        assert SparkSubmitHook(conn_id=SPARK_CONNECTION)._connection["master"] == master

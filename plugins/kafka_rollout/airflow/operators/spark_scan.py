@@ -5,6 +5,7 @@ return.
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from abc import abstractmethod
 from dataclasses import replace
@@ -25,6 +26,7 @@ from kafka_rollout.airflow.common.base import (
 )
 from kafka_rollout.airflow.common.cluster_hook import KafkaClusterHook
 from kafka_rollout.airflow.common.links import ScanLink
+from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.clusters.inventory import get_cluster
 from kafka_rollout.coordinator_logs.scan import ScanRequest, ScanResult
@@ -32,6 +34,20 @@ from kafka_rollout.observation.planned_coordinators import planned_group_coordin
 from kafka_rollout.procedure.step import ScanStep
 
 SPARK_CONNECTION = "spark_default"
+_MASTER = re.compile(r"local(\[.+\])?|yarn|[a-z0-9+.-]+://.+")
+
+
+def master_of(connection: Any) -> str:
+    """Return the Spark master of a connection, as SparkSubmitHook reads it. Raises UserError without one."""
+    kind, host, port = connection.conn_type, connection.host or "", connection.port
+    master = host if not host or (kind == "spark" and ("://" in host or not port)) else f"{kind}://{host}"
+    if not _MASTER.fullmatch(master):
+        raise UserError(
+            f"The Airflow connection {SPARK_CONNECTION} names no Spark master (host: {host or 'empty'}).",
+            remedy="Set its host to spark://HOST and its port, or to local[2]. As AIRFLOW_CONN_SPARK_DEFAULT, local[2] "
+            'must be written as JSON: {"conn_type": "spark", "host": "local[2]"}.',
+        )
+    return f"{master}:{port}" if port else master
 
 
 class SparkScanOperator(SparkSubmitOperator):
@@ -75,7 +91,7 @@ class SparkScanOperator(SparkSubmitOperator):
                 json_file=scratch / "scan.json",
                 security_file=security_file,
             )
-            master = BaseHook.get_connection(SPARK_CONNECTION).host or ""
+            master = master_of(BaseHook.get_connection(SPARK_CONNECTION))
             job = prepare_job(self.wanted(context, request, scratch), settings, master, scratch)
             self.application = str(job.application)
             self.application_args = list(job.arguments)
