@@ -139,6 +139,8 @@ class StartPath:
     """The unit or its environment names it, and not only the process that runs now."""
     is_needed: bool = True
     """False if systemd starts the node without it."""
+    is_edited: bool | None = False
+    """Whether it belongs to a package, was edited in its place, and is replaced by an installation; None: unknown."""
 
     def moves(self, release: Release | None) -> bool:
         """Return whether the path leads elsewhere after a switch."""

@@ -20,6 +20,7 @@ from kafka_rollout.base.findings import BLOCKER, INFO, WARNING, Finding, Finding
 from kafka_rollout.base.wording import few
 from kafka_rollout.model.file_access import FileAccess, Use
 from kafka_rollout.model.host_state import HostState, PlaceState, StartFileKind, StartPath, StartPlace
+from kafka_rollout.model.package_managers import is_apt
 from kafka_rollout.model.topology import NodeSpec, ServiceSpec
 from kafka_rollout.releases.facts import Release
 
@@ -174,9 +175,11 @@ def start_path_findings(node: NodeSpec, host: HostState, releases: Sequence[Rele
 
 
 def _package_findings(node: NodeSpec, host: HostState, releases: Sequence[Release]) -> Iterator[Finding]:
-    """Yield what the next start reads of the package, and the package of a release lacks or can lack."""
+    """Yield what the next start reads of the package, and the package of a release replaces, lacks or can lack."""
     edit = f"the unit (`systemctl edit {host.unit}`), its environment or the configuration"
     move = f"copy the file to a folder outside of the package, name the copy in {edit}, and restart the node"
+    if not releases or {*releases} - {host.installed}:
+        yield from _edited_findings(node, host, move)
     for release in releases:
         lost: defaultdict[tuple[StartFileKind, bool, bool], list[str]] = defaultdict(list)
         unknown: list[str] = []
@@ -208,6 +211,47 @@ def _package_findings(node: NodeSpec, host: HostState, releases: Sequence[Releas
             f"Not every path that node {node.node_id} reads at its start is known: {host.start_paths_problem}",
             f"Check that no path in the options of {host.unit} belongs to the package of Kafka.",
             severity=INFO if host.facts.arguments else WARNING,  # those of the process are known
+        )
+
+
+def _edited_findings(node: NodeSpec, host: HostState, move: str) -> Iterator[Finding]:
+    """Yield the files of the package that the site has edited: each installation replaces them."""
+    edited: defaultdict[tuple[StartFileKind, bool], list[str]] = defaultdict(list)
+    unknown: list[str] = []
+    for path in host.start_paths:
+        if path.is_edited:
+            edited[path.kind, path.is_needed].append(path.path)
+        elif path.is_edited is None:
+            unknown.append(path.path)
+    install = node.service.package.install if node.service and node.service.package else ()
+    drop_in = f"a drop-in (`systemctl edit {host.unit}`)"
+    for (kind, is_needed), paths in edited.items():
+        divert = " Or keep it with `dpkg-divert --local --no-rename --add FILE` as root." if is_apt(install) else ""
+        match kind:
+            case StartFileKind.UNIT:
+                own = f"write the changes into {drop_in} or an EnvironmentFile of your own, and restart the node"
+            case StartFileKind.PROGRAM:  # a start script fits the jars of its own release
+                own = f"write the changes into {drop_in}, for example as KAFKA_OPTS, and restart the node"
+                divert = ""
+            case _:
+                own = move
+        yield START_PATH_SWITCHED.found(
+            f"node {node.node_id}, {kind.value}, edited" + ("" if is_needed else ", not needed to start"),
+            f"Node {node.node_id} reads {few(paths, limit=_SHOWN)} ({kind.value}) at its start. This belongs to the "
+            f"package of Kafka on host {host.name}, and was edited there. Each installation, also that of a rollback, "
+            "replaces it with the file of the package.",
+            f"Before the run, {own}. Then restore the file of the package.{divert}",
+            severity=BLOCKER if is_needed and kind is not StartFileKind.LOGGING else WARNING,
+        )
+    if unknown:
+        yield START_PATH_UNKNOWN.found(
+            f"node {node.node_id}, edited",
+            f"The SSH user cannot see whether {few(unknown, limit=_SHOWN)} on host {host.name} still has the content "
+            f"of the package of Kafka. An installation replaces a file that was edited, and node {node.node_id} reads "
+            "it at its start.",
+            f"Run `{'dpkg' if is_apt(install) else 'rpm'} --verify` for the package as root. If a line of the file has "
+            f"a 5, {move}.",
+            severity=WARNING,
         )
 
 

@@ -14,17 +14,18 @@ from typing import cast
 import pytest
 
 from kafka_rollout.base.findings import Finding
-from kafka_rollout.model.host_state import HostFacts, HostState
+from kafka_rollout.model.host_state import HostFacts, HostState, StartFileKind
 from kafka_rollout.model.package_managers import print_files
 from kafka_rollout.model.topology import NodeSpec, PackageSpec, Role, ServiceSpec
 from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands
+from kafka_rollout.nodes.runtimes.hosts.package_paths import NamedPath, find_edited
 from kafka_rollout.nodes.runtimes.hosts.shells import Done
 from kafka_rollout.nodes.runtimes.hosts.start_paths import read_start_paths
 from kafka_rollout.planning.findings.start_paths import start_path_findings
 from kafka_rollout.releases.facts import Release
 from tools.testbed.packages import PACKAGE
 
-NEW = Release(4, 3, 1)
+OLD, NEW = Release(3, 9, 1), Release(4, 3, 1)
 AGENT, JAAS, JAR = "kafka/agent-0.20.0.jar", "etc/jaas-3.9.1.conf", "kafka/kafka_2.13-{}.jar"
 OLD_FILES = (AGENT, "kafka/agent.jar", JAAS, "lib/kafka.service", JAR.format("3.9.1"))
 NEW_FILES = ("kafka/agent-1.5.0.jar", "kafka/agent.jar", "lib/kafka.service", JAR.format("4.3.1"))
@@ -48,6 +49,11 @@ class Machine:
             (self.home / folder).mkdir(parents=True)
         listed = "".join(f"{self.home}/{name}\n" for name in OLD_FILES)
         self.write("dpkg/info/kafka.list", f"/.\n{listed}/bin/env\n/lib/os-release\n")
+        self.sums = ""
+        for name in OLD_FILES:
+            self.brings(name)
+        for path in ("/bin/env", "/lib/os-release"):
+            self.knows(path)
         self.write(
             "dpkg/status", ENTRY.format("3.9.1").replace("Architecture", "Status: install ok installed\nArchitecture")
         )
@@ -84,6 +90,15 @@ class Machine:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
 
+    def brings(self, name: str, text: str = "x") -> None:
+        """Let the installed package have a file with a content."""
+        self.write(name, text)
+        self.knows(f"{self.home}/{name}")
+
+    def knows(self, path: str) -> None:
+        self.sums += f"{hashlib.md5(Path(path).read_bytes(), usedforsecurity=False).hexdigest()}  {path[1:]}\n"
+        self.write("dpkg/info/kafka.md5sums", self.sums)
+
     @property
     def shell(self) -> Machine:
         return self
@@ -114,25 +129,37 @@ class Machine:
         service = ServiceSpec(host="kafka-1", package=own)
         return NodeSpec(node_id=1, name="kafka-1", roles=frozenset({Role.BROKER}), service=service)
 
-    def findings(self, *arguments: str, package: PackageSpec | None = None) -> list[Finding]:
-        """Of a process with these arguments, in which HOME is the folder."""
+    def findings(
+        self, *arguments: str, package: PackageSpec | None = None, release: Release | None = NEW
+    ) -> list[Finding]:
+        """Of a process with these arguments, in which HOME is the folder. `release`: None restarts."""
         node = self.node(package)
         told = tuple(one.replace("HOME", str(self.home)) for one in arguments)
         _, paths, problem = read_start_paths(
-            cast(HostCommands, self), node, (NEW,), config={}, environment=(), facts=HostFacts(arguments=told)
+            cast(HostCommands, self),
+            node,
+            (release or OLD,),
+            config={},
+            environment=(),
+            facts=HostFacts(arguments=told),
         )
         host = HostState(
             name="kafka-1",
             unit="kafka.service",
             symlink="",
             folders={},
-            releases=frozenset({NEW}),
+            releases=frozenset({OLD, NEW}),
             symlink_can_switch=True,
             stop_timeout_s=300.0,
             start_paths=paths,
             start_paths_problem=problem,
         )
-        return list(start_path_findings(node, host, (NEW,)))
+        return list(start_path_findings(node, replace(host, installed=OLD), (release or OLD,)))
+
+
+NODE = NodeSpec(
+    node_id=1, name="kafka-1", roles=frozenset({Role.BROKER}), service=ServiceSpec(host="kafka-1", package=PACKAGE)
+)
 
 
 @pytest.fixture
@@ -173,8 +200,91 @@ def test_what_the_packages_of_both_releases_have_or_none_has_is_right(machine: M
 
 
 def test_what_only_a_file_of_the_package_names_is_replaced_with_it(machine: Machine) -> None:
-    machine.write("lib/kafka.service", f"KAFKA_OPTS={machine.home}/{AGENT}")
+    machine.brings("lib/kafka.service", f"KAFKA_OPTS={machine.home}/{AGENT}")
     assert machine.findings(*OPTIONS[:1]) == []
+
+
+def edit(machine: Machine, name: str, text: str = "edited") -> None:
+    (machine.home / name).write_text(text)
+
+
+def test_a_file_of_the_package_that_the_site_has_edited_is_replaced_also_by_a_rollback(machine: Machine) -> None:
+    agent = f"-javaagent:HOME/{AGENT}"
+    machine.brings("lib/kafka.service", f"KAFKA_OPTS={machine.home}/{AGENT}")
+    os.utime(machine.home / "lib/kafka.service", (0, 0))
+    (machine.home / "lib/kafka.service").chmod(0o640)
+    assert machine.findings(agent) == [], "other rights and times are no other content"
+    edit(machine, "lib/kafka.service", f"KAFKA_OPTS=-Dedited=1 {machine.home}/{AGENT}")
+    edit(machine, AGENT)
+    unit, program = sorted(machine.findings(agent), key=lambda one: "agent" in one.subject)
+    assert shown([unit, program]) == [SWITCHED, SWITCHED]
+    assert f"{machine.home}/lib/kafka.service (the unit and its environment) at its start." in unit.sentence
+    assert "was edited there. Each installation, also that of a rollback, replaces it" in unit.sentence
+    assert unit.remedy.startswith("Before the run, write the changes into a drop-in (`systemctl edit kafka.service`)")
+    assert "dpkg-divert --local --no-rename --add FILE" in unit.remedy
+    restarts = machine.findings(agent, release=None)
+    assert shown(restarts) == [UNKNOWN], "it installs nothing; the repository does not have the release"
+
+
+def test_an_edited_configuration_file_of_the_package_stays_unless_an_installation_replaces_it(machine: Machine) -> None:
+    status = machine.home / "dpkg/status"
+    sum_of_x = "9dd4e461268c8034f5c8564e155c67a6"
+    status.write_text(f"{status.read_text().strip()}\nConffiles:\n {machine.home}/{JAAS} {sum_of_x}\n\n")
+    machine.write("own/drop-in.conf", f"KAFKA_OPTS={machine.home}/{JAAS}")
+    edit(machine, JAAS)
+    assert machine.findings(OPTIONS[1]) == []
+    words = ["Dpkg::Options::=--force-confnew" if "confold" in word else word for word in PACKAGE.install]
+    new = replace(PACKAGE, install=tuple(words), download=())
+    assert [one.subject for one in machine.findings(OPTIONS[1], package=new)] == ["node 1, options of the JVM, edited"]
+
+
+def test_a_file_whose_content_in_the_package_is_unknown_is_a_warning(machine: Machine) -> None:
+    (machine.home / "dpkg/info/kafka.md5sums").unlink()
+    (found,) = machine.findings()
+    assert shown([found]) == [UNKNOWN]
+    assert f"whether {machine.home}/lib/kafka.service on host kafka-1 still has the content" in found.sentence
+
+
+def test_a_file_that_a_diversion_keeps_is_that_of_the_site(machine: Machine) -> None:
+    edit(machine, "lib/kafka.service")
+    assert shown(machine.findings()) == [SWITCHED]
+    unit = f"{machine.home}/lib/kafka.service"
+    machine.write("dpkg/diversions", f"{unit}\n{unit}.distrib\n:\n")
+    assert machine.findings() == []
+
+
+RPM = """\
+listed /lib/systemd/system/kafka.service
+listed /etc/sysconfig/kafka
+listed /etc/kafka/jaas.conf
+kept /etc/kafka/jaas.conf
+listed /usr/bin/kafka-run-class
+S.5....T.    /lib/systemd/system/kafka.service
+S.5....T.  c /etc/sysconfig/kafka
+S.5....T.  c /etc/kafka/jaas.conf
+.M.....T.    /usr/bin/kafka-run-class
+..?......    /usr/bin/kafka-server-start
+verified
+"""
+
+
+def test_what_rpm_4_18_prints_of_edited_files_is_read() -> None:
+    """Of a package with %config, %config(noreplace) and no configuration files."""
+    expected = {
+        "/usr/lib/systemd/system/kafka.service": True,
+        "/etc/sysconfig/kafka": True,
+        "/etc/kafka/jaas.conf": False,
+        "/usr/bin/kafka-run-class": False,
+        "/usr/bin/kafka-server-start": None,
+    }
+
+    class Printed:
+        def run(self, node: object, line: str, *, within_s: float = 30) -> Done:
+            return Done(0, RPM.encode(), "")
+
+    named = {NamedPath(StartFileKind.UNIT, path, is_needed=True): path for path in expected}
+    found = find_edited(cast(HostCommands, Printed()), NODE, named, ["kafka"])
+    assert {one.path: is_edited for one, is_edited in found.items()} == expected
 
 
 def test_a_path_in_usr_is_that_of_a_package_that_lists_it_without_usr(machine: Machine) -> None:

@@ -99,9 +99,10 @@ def why_not_installed(commands: HostCommands, node: NodeSpec, version: str) -> s
     try:
         manager = _DPKG if is_apt(package.install) else _RPM
         names = [_installed(commands, node, manager, one) for one in wanted]
-        changed = _read_changed(commands, node, manager, names)
+        done = commands.run(node, [*manager.verify, *names], within_s=LIST_S)
     except (TransientError, RefusedError) as error:
         return error.sentence
+    changed = read_changed(done.out.splitlines())
     broken = [path for path, is_whole in changed.items() if is_whole is False and path.startswith(f"{package.jars}/")]
     return f"{broken[0]} is missing or not that of the package." if broken else ""
 
@@ -129,14 +130,11 @@ def _not_installed(sentence: str) -> RefusedError:
     return RefusedError(sentence, remedy="Install the package.")
 
 
-def _read_changed(
-    commands: HostCommands, node: NodeSpec, manager: _Manager, names: Sequence[str]
-) -> dict[str, bool | None]:
-    """Return the files of packages that are missing or whose content is not that of the package (False), or that the
-    SSH user cannot compare (None). Other rights or times are no difference."""
-    done = commands.run(node, [*manager.verify, *names], within_s=LIST_S)
+def read_changed(lines: Sequence[str]) -> dict[str, bool | None]:
+    """Return the files in what dpkg or rpm prints for --verify: False if one is missing or its content is not that of
+    the package, None if the SSH user cannot compare it. Other rights or times are no difference."""
     found: dict[str, bool | None] = {}
-    for match in filter(None, map(_CHANGED.fullmatch, done.out.splitlines())):
+    for match in filter(None, map(_CHANGED.fullmatch, lines)):
         if match[1] == "missing" or match[1][2] == "5":
             found[match[2]] = False
         elif match[1][2] == "?":
