@@ -38,7 +38,7 @@ from kafka_rollout.preparation.metadata_errors import expected_of
 from kafka_rollout.run.events import events_of
 from kafka_rollout.run.projections.observations import unserved_since
 from kafka_rollout.run.projections.runs import run_of
-from kafka_rollout.run.proofs import find_unproved_roll
+from kafka_rollout.run.proofs import find_failed_traffic, find_unproved_roll
 from kafka_rollout.run.step_events import GateChecked, GatePassed, LogSeen
 
 NODES = GateRef(kind=GateKind.NODES)
@@ -75,9 +75,11 @@ def refuse_unproved_nodes(run: Run, *, asks: bool = False) -> None:
 
 def refuse_unproved_roll(run: ReadRun) -> None:
     """Raise RefusedError unless the gate after the start of each node has passed, and the cluster was compared with its
-    state before the run since the last start.
+    state before the run since the last start. Test records that were lost before refuse it, too.
     """
-    if run.plan.direction is Direction.UPGRADE and (gap := find_unproved_roll(run.history.events(), run.plan)):
+    events = run.history.events()
+    gap = find_unproved_roll(events, run.plan) or find_failed_traffic(events)
+    if run.plan.direction is Direction.UPGRADE and gap is not None:
         raise RefusedError(f"No level is raised: {gap.sentence}.", remedy=gap.remedy)
 
 

@@ -44,6 +44,7 @@ from kafka_rollout.run.projections.approvals import find_doubts_of_nodes
 from kafka_rollout.run.projections.nodes import has_stopped_nodes
 from kafka_rollout.run.projections.observations import planned_trims, unproved_logs
 from kafka_rollout.run.projections.offline import stop_has_begun
+from kafka_rollout.run.proofs import is_traffic_unchecked
 from kafka_rollout.run.step_events import ComparedAfter, ScanEvaluated
 
 _LOSSES_SHOWN = _DIFFERENCES_SHOWN = 100
@@ -583,7 +584,17 @@ def _finalize_body(call: StepCall) -> str:
     sentence = "The coordinator logs were not scanned (--no-scan)." if scan is None else scan.sentence
     undos = shown_level_undos(run, levels.undo_by_controller(run))
     body = approval_body(run.plan, support, what=ApprovalOf.FINALIZE, scan=sentence, undos=undos)
-    return "\n\n".join([*_doubts_of_nodes(find_doubts_of_nodes(events)), body])
+    return "\n\n".join([*_doubts_of_nodes(find_doubts_of_nodes(events)), *_unchecked_traffic(events), body])
+
+
+def _unchecked_traffic(events: Events) -> list[str]:
+    """Return the notice that lost test records are not known yet; empty without test traffic."""
+    if not is_traffic_unchecked(events):
+        return []
+    return [
+        "**The records of the test traffic are compared at the end of the run**, when a rollback is no longer "
+        "possible. To see the result first, reject, and raise the levels with a new run."
+    ]
 
 
 def _check_levels(call: StepCall) -> str | None:

@@ -302,7 +302,7 @@ def outcome_of(
         if gap := find_unreturned(events, plan):
             return Outcome.STOPPED, f"Every node runs {plan.source} again, but {gap.sentence}."
         gap = find_traffic_gap(events)
-        traffic = "" if gap is None else f" {_sentence(gap.sentence[0].upper() + gap.sentence[1:])}"
+        traffic = "" if gap is None else f" T{gap.sentence[1:]}."
         return Outcome.ROLLED_BACK, f"Every node runs {plan.source} again.{traffic}"
     if _all_run(run.ports, state, plan.target):
         gap = find_unproved_roll(events, plan)
@@ -322,10 +322,6 @@ def _describe_down(view: RunView) -> str:
     return "" if down is None else f"Node {down.node_id} is stopped and was not started. "
 
 
-def _sentence(text: str) -> str:
-    return text if text.endswith(".") else f"{text}."
-
-
 def _after_the_roll(run: Run, state: ClusterState, view: RunView, proofs: Sequence[GateKind]) -> tuple[Outcome, str]:
     """Return the outcome of a run whose roll is proved, or that had no node to replace."""
     plan = run.plan
@@ -341,13 +337,13 @@ def _after_the_roll(run: Run, state: ClusterState, view: RunView, proofs: Sequen
         if plan.feature_changes and not plan.release_steps:
             return Outcome.REFUSED, f"Nothing was changed: {refusal_of(plan, view)}"
         if gap := find_traffic_gap(view.events):
-            return Outcome.STOPPED, _sentence(f"{of_all}, but {gap.sentence}")
+            return Outcome.STOPPED, f"{of_all}, but {gap.sentence}."
         sentence = f"{of_all}. Not finalized yet: {levels}. Start a new run to finalize."
         return Outcome.ROLLED_NOT_FINALIZED, sentence
     if plan.feature_changes and (missing := find_missing(view.events, proofs)):
         return Outcome.STOPPED, f"{of_all} at the finalized levels, but {missing}."
     if gap := find_traffic_gap(view.events):
-        return Outcome.STOPPED, _sentence(f"{of_all}, but {gap.sentence}")
+        return Outcome.STOPPED, f"{of_all}, but {gap.sentence}."
     return Outcome.FINISHED, f"{of_all}, and all its features are finalized."
 
 
@@ -478,7 +474,7 @@ def _downgrade_outcome(
     if unexpected := [one for one in report.inventory["differences"] if not one["foretold"]]:
         return Outcome.STOPPED, f"Every node runs {plan.target}, but the contents differ: {unexpected[0]['sentence']}"
     if gap := find_traffic_gap(view.events):
-        return Outcome.STOPPED, _sentence(f"Every node runs {plan.target}, but {gap.sentence}")
+        return Outcome.STOPPED, f"Every node runs {plan.target}, but {gap.sentence}."
     return Outcome.FINISHED, (
         f"Every node runs {plan.target} at the planned levels. The inventory shows no unexpected difference."
     )
@@ -562,6 +558,6 @@ def _restart_outcome(run: Run) -> tuple[Outcome, str]:
     if found := view.unaccepted(run.plan.hash):
         return Outcome.STOPPED, f"{of_all}, but the cluster differs from its state before the run: {few(found.first)}"
     if gap := find_traffic_gap(view.events):
-        return Outcome.STOPPED, _sentence(f"{of_all}, but {gap.sentence}")
+        return Outcome.STOPPED, f"{of_all}, but {gap.sentence}."
     nodes = {node_step.node_id for release_step in run.plan.release_steps for node_step in release_step.order}
     return Outcome.FINISHED, f"{count(len(nodes), 'node')} restarted on {run.plan.target}."

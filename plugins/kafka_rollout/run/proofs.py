@@ -124,26 +124,38 @@ def find_refused_nodes(events: Sequence[Event]) -> Gap | None:
     )
 
 
+def find_failed_traffic(events: Sequence[Event]) -> Gap | None:
+    """Return that the newest check of the test traffic did not pass; None if it did, or before the first one."""
+    compared = newest(events, TrafficCompared)
+    if compared is None or compared.verdict.ok:
+        return None
+    why = [one.sentence.removesuffix(".") for one in compared.verdict.failures]
+    return _traffic_gap(few(why or ["one kind of test traffic has no record"]))
+
+
 def find_traffic_gap(events: Sequence[Event]) -> Gap | None:
     """Return why the check of the test traffic did not pass; None if it did, or if the run started no traffic."""
-    since: TrafficCompared | None = None
-    is_due = False
-    for event in events:
+    if is_traffic_unchecked(events):
+        return _traffic_gap("its records were not compared since its start")
+    return find_failed_traffic(events)
+
+
+def is_traffic_unchecked(events: Sequence[Event]) -> bool:
+    """Return whether the run has started test traffic that was not compared since."""
+    for event in reversed(events):
         match event:
-            case StepEnded(step=events_of_run.START_TRAFFIC, outcome=StepOutcome.DONE):
-                is_due, since = True, None
             case TrafficCompared():
-                since = event
-    if since is None and not is_due:
-        return None
-    remedy = "Read the journals of the test traffic."
-    if since is None:
-        why = "The test traffic was started and its records were not compared since."
-    elif not since.verdict.ok:
-        why = few([one.sentence for one in since.verdict.failures] or ["One kind of test traffic has no record."])
-    else:
-        return None
-    return Gap(sentence=f"the check of the test traffic did not pass: {why}", remedy=remedy)
+                return False
+            case StepEnded(step=events_of_run.START_TRAFFIC, outcome=StepOutcome.DONE):
+                return True
+    return False
+
+
+def _traffic_gap(why: str) -> Gap:
+    return Gap(
+        sentence=f"the check of the test traffic did not pass: {why}",
+        remedy="Read the journals of the test traffic. Then roll back, or raise the levels with a new run.",
+    )
 
 
 def _batches(

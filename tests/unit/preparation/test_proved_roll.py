@@ -29,17 +29,29 @@ from kafka_rollout.procedure.step import StepCall
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import ApprovalOf, Decision
 from kafka_rollout.run.projections.approvals import find_doubts_of_nodes
-from kafka_rollout.run.step_events import Started
+from kafka_rollout.run.step_events import Started, TrafficCompared
 from kafka_rollout.run.view import GateState, RunView
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.log_directories import JBOD, with_directories
 from tests.fakes.ports import FakeMetrics, fake_ports
 from tests.fakes.runtime import FakeRuntime
 from tests.plans import compare, pass_gates, plan_downgrade, plan_upgrade, upgrade_request
+from tests.traffic import LOST, traffic_verdict
 
 R391_LEVELS = {"metadata.version": 21}
 LOADED = f"Finished loading offsets and group metadata from {GROUPS_TOPIC}-0 in 5 milliseconds for epoch 3"
 MANAGER = "(kafka.coordinator.group.GroupMetadataManager)"
+
+
+def test_no_level_is_raised_by_a_run_whose_test_traffic_lost_records(tmp_path: Path) -> None:
+    ports = fake_ports(FakeCluster(R391), tmp_path)
+    run = Run(ports, plan_upgrade(ports, R431, finalize=True))
+    pass_gates(ports, run.plan)
+    ports.run.record(TrafficCompared(verdict=traffic_verdict(ports.run.events())))
+    refuse_unproved_roll(run)
+    ports.run.record(TrafficCompared(verdict=traffic_verdict(ports.run.events(), LOST)))
+    with pytest.raises(RefusedError, match="No level is raised: the check of the test traffic did not pass: log: 40"):
+        refuse_unproved_roll(run)
 
 
 def test_each_gate_must_have_passed_and_the_cluster_be_compared_since_the_last_start(tmp_path: Path) -> None:
