@@ -236,12 +236,16 @@ def test_a_command_that_sudo_refuses_is_unknown_and_the_remedy_is_its_line() -> 
         runtime.bring(runtime.cluster.node(1), NEW)
 
 
-def test_the_printed_sudoers_file_has_each_command_of_a_trial() -> None:
+def test_root_alone_asks_a_package_manager_and_the_printed_sudoers_file_has_each_command() -> None:
     for install in (DNF, ZYPPER):
         repository = Repository(printed=(0, "3.9.1-1 is already installed"))
         runtime = runtime_with(install, repository)
-        node = runtime.cluster.node(1)
+        node, lines = runtime.cluster.node(1), list[str]()
+        runtime.shell.on_command = lines.append  # type: ignore[attr-defined]
         runtime.host(node, [NEW])
+        asked = [line for line in lines if f"{install[0]} " in line and " -l " not in line]
+        assert asked
+        assert all(f"sudo -n -u root {install[0]} " in line for line in asked)
         file = sudoers_file("rollout", HostRights(node.service).all("/data"))
         assert repository.asked
         for words in repository.asked:
