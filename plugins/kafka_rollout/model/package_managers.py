@@ -121,8 +121,8 @@ _UNREAD = re.compile(
     re.MULTILINE,
 )
 _CAUSE = re.compile(
-    r"^.*(?:Curl error|Error message: |Signature verification failed|nothing provides"
-    r"|Problem(?: \d+)?: (?!conflicting requests)).*$",
+    r"^.*(?:Curl error|Error message: |not found on medium|Failed to fetch|Signature verification failed"
+    r"|nothing provides|Problem(?: \d+)?: (?!conflicting requests)).*$",
     re.MULTILINE,
 )
 _APT_LOADED = "in download only mode"

@@ -268,5 +268,6 @@ def test_what_is_installed_is_offered_only_if_a_repository_has_it(
 def test_a_listed_package_without_a_file_is_not_offered(root: Path) -> None:
     (root.parent / "repository/kafka_4.3.1-1_all.deb").unlink()
     tried = apt(root, [word.replace("{version}", "4.3.1") for word in PACKAGE.download])
-    answer, _ = read_answer(PACKAGE.install, "4.3.1-1", tried.returncode, tried.stdout + tried.stderr)
+    answer, why = read_answer(PACKAGE.install, "4.3.1-1", tried.returncode, tried.stdout + tried.stderr)
     assert answer is PackageAnswer.UNKNOWN
+    assert why.startswith("E: Failed to fetch file:")

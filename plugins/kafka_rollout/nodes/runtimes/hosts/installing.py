@@ -223,7 +223,7 @@ def _try_package(
     `refreshed`: the refresh of the lists. An installation reads an old list if it failed, so what this list has is
     loaded, and what it lacks is unknown.
     """
-    package, host, before = _package_of(node), service_of(node).host, ""
+    package, host, after = _package_of(node), service_of(node).host, ""
 
     def unknown(tried: _Tried, why: str) -> PackageProblem:
         return PackageProblem(
@@ -236,11 +236,11 @@ def _try_package(
     if refreshed is not None and refreshed.missing:
         return unknown(refreshed, "")
     if refreshed is not None and refreshed.done.code != 0:
-        before = f"Failed to fetch the lists: {refreshed.done.problem}\n"
+        after = f"\nFailed to fetch the lists: {refreshed.done.problem}"
     problem = None
     for words in filter(None, (package.check, package.download, download_again_of(package.install))):
         tried = _try(commands, node, words, version)
-        printed = f"{before}{tried.done.out}\n{tried.done.err}"
+        printed = f"{tried.done.out}\n{tried.done.err}{after}"
         answer, why = read_answer(package.install, version, tried.done.code, printed)
         if answer is PackageAnswer.MISSING and not tried.missing:
             return PackageProblem(
