@@ -81,7 +81,8 @@ class FakeHost:
     stop: str = "5min"
     java: str = f"{JAVA}/bin/java"
     clock: float = 1_700_000_000.5
-    home_is_writable: bool = True
+    home_problem: str = ""  # of writing there
+    free_files: str = "  99000   100000"
     mounted: str = "rw"  # empty: findmnt is missing
     uptime: int = 5000
     on_command: Callable[[str], None] = lambda line: None
@@ -293,6 +294,8 @@ class FakeHost:
             return done
         if line.startswith("if test -L "):
             return self._look(line)
+        if line.startswith("if said="):
+            return done_with(0, f"{self._try_records()}\n", "")
         if match := re.match(r"path=\$\(readlink -e (\S+)\) && test -f", line):
             path = match[1]
             chain = [path, *(str(folder) for folder in PurePosixPath(path).parents)]
@@ -326,11 +329,15 @@ class FakeHost:
         free.append(f"home {self.home}")
         if "echo space" in line:
             free.append(f"space {self.space}")
-        records = ["records"] if self.home_is_writable else []
-        (folders,) = re.findall(r"for folder in (.+?); do", line)
+        records = [self._try_records()]
+        in_files, folders = re.findall(r"for folder in (.+?); do", line)
+        records += [f"files {self.free_files} {folder}" for folder in in_files.split()]
         mounts = [f"{self.mounted} {folder}" for folder in folders.split() if self.mounted]
         link = [] if self.link_is_folder else ["link"]
         return done_with(0, "\n".join([*link, *login, *free, *records, *mounts]), "")
+
+    def _try_records(self) -> str:
+        return f"no-records {self.home_problem}" if self.home_problem else "records"
 
     def _installation(self, line: str) -> Done | None:
         """What the link and the package manager answer."""

@@ -248,6 +248,11 @@ class HostState:
     of the fuller one."""
     home_bytes: int | None = None
     """Of the file system of the SSH user's home folder, if known."""
+    home_full: str = ""
+    """What refuses the records of a run in the home folder of the SSH user, in the words of the host, such as a quota;
+    empty if they can be written."""
+    few_files: Mapping[str, int] = field(default_factory=dict)
+    """Folder in which the run writes → the few files that can be created on its file system."""
     read_only: tuple[str, ...] = ()
     """Folders in which some runs write, on a file system that is mounted read-only."""
     facts: HostFacts = field(default_factory=HostFacts)

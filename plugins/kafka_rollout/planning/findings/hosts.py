@@ -598,11 +598,25 @@ def _problems(node: NodeSpec, host: HostState, releases: Sequence[Release]) -> I
             "installation off after the stop of the node.",
             "Free space on this file system, for example with `apt-get clean` or `dnf clean packages` as root.",
         )
-    if host.home_bytes is not None and host.home_bytes < _FREE_BYTES:
+    is_low = host.home_bytes is not None and host.home_bytes < _FREE_BYTES
+    if host.home_full or is_low:
+        home = f"the home folder of the SSH user {host.login}".rstrip()
         yield HOST_DISK_FULL.found(
             f"{subject}, home",
-            f"The file system of the home folder of the SSH user on host {host.name} has {host.home_bytes} bytes left. "
-            "A run records there what it starts and changes, while the node is stopped.",
+            (
+                f"Host {host.name} takes no file in {home}: {host.home_full}."
+                if host.home_full
+                else f"The file system of {home} on host {host.name} has {host.home_bytes} bytes left."
+            )
+            + " A run records there what it starts and changes, while the node is stopped.",
+            f"Free space, files (`df --inodes`) or the quota of {home}.",
+        )
+    for folder, free in host.few_files.items():
+        yield HOST_DISK_FULL.found(
+            f"{subject}, files of {folder}",
+            f"The file system of {folder} on host {host.name} takes only {count(free, 'more file')}, whatever its free "
+            "space is. The run writes files there while the node is stopped.",
+            "Remove files from this file system (`df --inodes`).",
         )
     if host.free_bytes is not None and host.free_bytes < _FREE_BYTES:
         yield HOST_DISK_FULL.found(

@@ -327,6 +327,17 @@ def test_a_run_needs_space_for_its_records() -> None:
     (found,) = host_problems(SEPARATE, catalogue(), {4: replace(HEALTHY, home_bytes=4096)}, [R431])
     assert (found.code, found.subject) == ("HOST-DISK-FULL", "node 4, home")
     assert "home folder of the SSH user on host kafka-4 has 4096 bytes left" in found.sentence
+    full = replace(HEALTHY, home_full="Disk quota exceeded", login="rollout")
+    (found,) = host_problems(SEPARATE, catalogue(), {4: full}, [R431])
+    assert (found.code, found.subject) == ("HOST-DISK-FULL", "node 4, home")
+    assert "takes no file in the home folder of the SSH user rollout: Disk quota exceeded." in found.sentence
+    assert found.remedy == "Free space, files (`df --inodes`) or the quota of the home folder of the SSH user rollout."
+
+
+def test_a_file_system_without_files_is_full() -> None:
+    (found,) = host_problems(SEPARATE, catalogue(), {4: replace(HEALTHY, few_files={"/etc/kafka": 3})}, [R431])
+    assert (found.code, found.subject) == ("HOST-DISK-FULL", "node 4, files of /etc/kafka")
+    assert "The file system of /etc/kafka on host kafka-4 takes only 3 more files" in found.sentence
 
 
 def test_a_package_manager_needs_space_for_its_state() -> None:

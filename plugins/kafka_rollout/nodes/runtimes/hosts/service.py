@@ -77,6 +77,7 @@ from kafka_rollout.nodes.runtimes.hosts.logs import (
 )
 from kafka_rollout.nodes.runtimes.hosts.names import find_unresolved
 from kafka_rollout.nodes.runtimes.hosts.next_java import find_next_java
+from kafka_rollout.nodes.runtimes.hosts.records import not_recorded, refuse_unwritable_records
 from kafka_rollout.nodes.runtimes.hosts.release_folders import (
     ArtifactsOf,
     ReleaseFolder,
@@ -227,6 +228,11 @@ class SshServiceRuntime(HostCommands):
         return Installation(held=read_held(self, node), link=read_link(self, node))
 
     def bring(self, node: NodeSpec, release: Release, *, back: Release | None = None) -> None:
+        """Also try that the host takes the records of what follows the stop."""
+        refuse_unwritable_records(self, node)
+        self._bring(node, release, back=back)
+
+    def _bring(self, node: NodeSpec, release: Release, *, back: Release | None = None) -> None:
         if service_of(node).package is not None:
             wanted = dict.fromkeys(one for one in (release, back) if one is not None)
             if set(wanted) == {self._read_unit(node)[1]}:
@@ -295,7 +301,7 @@ class SshServiceRuntime(HostCommands):
             )
         before = self._configuration(node)
         if service.package is None:
-            self.bring(node, release)
+            self._bring(node, release)
             self._refuse_folder(node)
         elif not service.managed_elsewhere:
             self._refuse_replaced_configuration(node, before)
@@ -669,11 +675,7 @@ class SshServiceRuntime(HostCommands):
         line = f"mkdir -p {folder} && cat > {draft} && sync {draft} && mv -T {draft} {path}"
         done = self.run_fenced(node, line, text=content)
         if done.code != 0:
-            raise FatalError(
-                f"{path} of node {node.name} cannot be written in the home folder of the SSH user on host "
-                f"{service_of(node).host}: {done.problem}.",
-                remedy="Make the home folder of the SSH user writable, then repeat the step.",
-            )
+            raise not_recorded(node, path, done.problem)
 
     def _wait(self, node: NodeSpec, ready: Callable[[UnitState], bool], seconds: float) -> bool:
         deadline = self.monotonic() + seconds

@@ -52,6 +52,7 @@ from kafka_rollout.nodes.runtimes.hosts.logs import read_journal, read_log_tail
 from kafka_rollout.nodes.runtimes.hosts.next_java import NextJava, find_next_java
 from kafka_rollout.nodes.runtimes.hosts.option_sources import ScriptsOfStart, UnitOptions, read_next_start
 from kafka_rollout.nodes.runtimes.hosts.package_states import find_unfinished
+from kafka_rollout.nodes.runtimes.hosts.records import TRY_RECORDS, find_full, read_try
 from kafka_rollout.nodes.runtimes.hosts.release_folders import ReleaseFolder
 from kafka_rollout.nodes.runtimes.hosts.rights import (
     EXAMPLE,
@@ -73,6 +74,8 @@ _PROPERTIES = (
 )
 _UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _ASKED = "asked"
+_FILES = re.compile(r"files +(\d+) +(\d+) (/.*)")
+_FEW_FILES, _FILES_OF_PACKAGE = 20, 1000
 _PACKAGE_FOLDERS = "/var/lib /var/cache"
 """Where package managers keep their state, and what they download."""
 _ARGV = re.compile(r"argv\[\]=(.*?) ; ")
@@ -248,6 +251,7 @@ def read_host(
     space, home = values.get("space", ""), values.get("home", "")
     package_bytes = int(space) if space.isdigit() else None
     home_bytes = int(home) if home.isdigit() else None
+    refused = read_try(found)
     options = read_unit_options(commands, node)
     link, start_paths, start_paths_problem = _start_paths(
         commands, node, releases, config={} if denied else read_config(), options=options, facts=facts
@@ -281,7 +285,9 @@ def read_host(
         **({} if denied else _unknown_paths(service, paths, seen.err)),
         f"where {', '.join(path for path, way in leads.items() if not way)} leads": not all(leads.values()),
         "the rights of the SSH user (`sudo -n -l`)": excess is None,
-        f"a home folder of the SSH user that it can write, for {RECORDS}": "records" not in found,
+        f"a home folder of the SSH user that it can write, for {RECORDS}{f' ({refused})' if refused else ''}": (
+            refused != "" and not find_full(refused or "")
+        ),
         "the free space of the home folder of the SSH user": home_bytes is None,
         f"which packages are held ({held_problem})": installs and held is None,
         f"the states of its packages ({unfinished_problem})": unfinished is None,
@@ -324,6 +330,13 @@ def read_host(
         free_bytes=free_bytes if copies else None,
         package_bytes=package_bytes if installs else None,
         home_bytes=home_bytes,
+        home_full=find_full(refused or ""),
+        few_files={
+            folder: free
+            for folder, free in _read_free_files(found).items()
+            if free < (_FILES_OF_PACKAGE if service.package else _FEW_FILES)
+            and folder in (*written, *(_PACKAGE_FOLDERS.split() if installs else ()))
+        },
         read_only=tuple(line.removeprefix("ro ") for line in found if line.startswith("ro ")),
         facts=facts,
         link=link,
@@ -459,15 +472,24 @@ def look(commands: HostCommands, node: NodeSpec) -> list[str]:
         )
     version = "echo sudo $(sudo -V | head -n 1)"
     records = (
-        f"to={RECORDS}; test -d $to || to=.; if test -d $to && test -w $to && test -x $to; then echo records; fi; "
+        f"{TRY_RECORDS}; to={RECORDS}; test -d $to || to=.; echo home $(df --output=avail --block-size=1 $to | tail -1)"
     )
-    records += "echo home $(df --output=avail --block-size=1 $to | tail -1)"
+    files = (
+        f"for folder in {' '.join(possible_folders(service))}{f' {_PACKAGE_FOLDERS}' if service.package else ''}; do "
+        'echo "files $(df --output=iavail,itotal $folder | tail -n 1) $folder"; done'
+    )
     read_only = (
         f"for folder in {' '.join(possible_folders(service))}; do "
         "options=$(findmnt --noheadings --output OPTIONS --target $folder | tail -n 1); "
         'case ",$options," in *,ro,*) echo "ro $folder";; *,rw,*) echo "rw $folder";; esac; done'
     )
-    return commands.run(node, f"{link}; {unpack}; {free}; {version}; {records}; {read_only}").out.splitlines()
+    return commands.run(node, f"{link}; {unpack}; {free}; {version}; {records}; {files}; {read_only}").out.splitlines()
+
+
+def _read_free_files(lines: Sequence[str]) -> dict[str, int]:
+    """Return how many files can be created in the folders of look(). btrfs has no such number, and reports 0 of 0."""
+    found = filter(None, map(_FILES.fullmatch, lines))
+    return {match[3]: int(match[1]) for match in found if int(match[2]) > 0}
 
 
 def parse_paths(text: str) -> tuple[HostPath, ...]:
