@@ -189,10 +189,9 @@ def with_coverage(verdict: TrafficVerdict, steps: Sequence[NodeStepTimes]) -> Tr
             for begin in (step.stopped_at, started)
         )
 
-    missing = [step for step in steps if not is_covered(step)]
     first = min((one.at for one in verdict.series), default=float("-inf"))
-    before = [step for step in missing if (step.started_at or step.stopped_at) + _CLOCKS_DIFFER_S < first]
-    during = [step for step in missing if step not in before]
+    before = [step for step in steps if step.stopped_at + _CLOCKS_DIFFER_S < first]
+    during = [step for step in steps if step not in before and not is_covered(step)]
     found = [
         Discrepancy(
             kind=kind,
@@ -203,7 +202,7 @@ def with_coverage(verdict: TrafficVerdict, steps: Sequence[NodeStepTimes]) -> Tr
             f"{', '.join(step.name for step in uncovered[:3])}.",
         )
         for kind, uncovered, what in (
-            (BEFORE, before, "The test traffic began after"),
+            (BEFORE, before, "The test traffic began after the stops of"),
             (NOT_COVERED, during, "The test traffic acknowledged no record during"),
         )
         if uncovered

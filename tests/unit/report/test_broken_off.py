@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kafka_rollout.features.requests import FeatureAction
+from kafka_rollout.gates.gate import GateKind
 from kafka_rollout.model.plan import Lowering
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.state import CheckpointFile
@@ -24,7 +25,7 @@ from kafka_rollout.releases.facts import KRAFT_VERSION, Release
 from kafka_rollout.report.builders import record_traffic
 from kafka_rollout.report.run_report import Outcome
 from kafka_rollout.run.events import Event
-from kafka_rollout.run.step_events import ContentsCompared, GatePassed, Started, TrafficCompared
+from kafka_rollout.run.step_events import ContentsCompared, GatePassed, RollbackPlanned, Started, TrafficCompared
 from kafka_rollout.run.view import CHANGES
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports
@@ -48,6 +49,7 @@ class Golden:
     release: Release = R391
     finalized: dict[str, int] | None = None
     turns_back: bool = False
+    changes_levels: bool = True
     lowering: Lowering = Lowering.ONLINE
 
 
@@ -70,12 +72,14 @@ GOLDEN = (
         name="an upgrade without its levels",
         of=RunOf.UPGRADE,
         request=LATER,
+        changes_levels=False,
         outcome=Outcome.ROLLED_NOT_FINALIZED,
     ),
     Golden(
         name="a patch release with test traffic",
         of=RunOf.UPGRADE,
         request=replace(LATER, traffic=True),
+        changes_levels=False,
         outcome=Outcome.FINISHED,
         release=Release(4, 3, 0),
         finalized=dict(DEFAULT_LEVELS),
@@ -125,6 +129,7 @@ GOLDEN = (
         name="a restart",
         of=RunOf.RESTART,
         request=Request(**QUICK),
+        changes_levels=False,
         outcome=Outcome.FINISHED,
     ),
 )
@@ -143,30 +148,37 @@ class Services(RehearsalServices):
             record_traffic(self.ports, traffic_verdict(self.ports.run.events()))
 
 
-Broken = Callable[[Golden], tuple[list[Outcome], Sequence[Event]]]
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """A golden run at its end. `outcome`: with other events, and the cluster and the documents of the end."""
+
+    events: tuple[Event, ...]
+    outcome: Callable[[tuple[Event, ...]], Outcome]
+
+
+RunToEnd = Callable[[Golden], Ended]
 
 
 @dataclass(frozen=True)
-class FirstEvents:
-    """The history of a run after its first events. Documents are those of the end."""
+class OtherEvents:
+    """The history of a run with other events. Documents are those of the end."""
 
     store: Any
-    number: int
+    of: tuple[Event, ...]
+    attachment: Callable[..., Any]
 
     def events(self) -> tuple[Event, ...]:
-        found: tuple[Event, ...] = self.store.events()[: self.number]
-        return found
+        return self.of
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.store, name)
 
 
 @pytest.fixture
-def broken_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Broken:
-    """Run a golden run to its end. Return its outcome after each of its events, with the cluster as at its end."""
+def run_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunToEnd:
     monkeypatch.setattr("os.fsync", lambda descriptor: None)
 
-    def run(golden: Golden) -> tuple[list[Outcome], Sequence[Event]]:
+    def run(golden: Golden) -> Ended:
         if golden.lowering is Lowering.OFFLINE:
             stage_no_live(monkeypatch)
         cluster = FakeCluster(golden.release, finalized=golden.finalized)
@@ -191,18 +203,22 @@ def broken_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Broken:
         assert ports.run.load_plan().lowering is golden.lowering
         state, plan, events = observe(ports), ports.run.load_plan(), ports.run.events()
         monkeypatch.setattr("kafka_rollout.report.builders.observe", lambda ports: state)
-        found = list[Outcome]()
-        for number in range(len(events) + 1):
-            shortened = replace(ports, run=FirstEvents(ports.run, number))
-            found.append(build_report_of_run(Run(shortened, plan), procedure=KINDS[golden.of].procedure).outcome)
-        return found, events
+        attachment, procedure = cache(ports.run.attachment), KINDS[golden.of].procedure
+
+        def outcome(of: tuple[Event, ...]) -> Outcome:
+            told = replace(ports, run=OtherEvents(ports.run, of, attachment))
+            return build_report_of_run(Run(told, plan), procedure=procedure).outcome
+
+        return Ended(events=events, outcome=outcome)
 
     return run
 
 
 @pytest.mark.parametrize("golden", GOLDEN, ids=NAMES)
-def test_an_outcome_comes_after_all_of_its_proofs(golden: Golden, broken_off: Broken) -> None:
-    outcomes, events = broken_off(golden)
+def test_an_outcome_comes_after_all_of_its_proofs(golden: Golden, run_to_end: RunToEnd) -> None:
+    ended = run_to_end(golden)
+    events = ended.events
+    outcomes = [ended.outcome(events[:number]) for number in range(len(events) + 1)]
     assert outcomes[-1] == golden.outcome
     proved = max(number for number, event in enumerate(events, start=1) if isinstance(event, PROOFS))
     early = {
@@ -214,3 +230,19 @@ def test_an_outcome_comes_after_all_of_its_proofs(golden: Golden, broken_off: Br
     changed = min(number for number, event in enumerate(events, start=1) if isinstance(event, (*CHANGES, Started)))
     assert Outcome.REFUSED not in outcomes[changed:], "it says that nothing was changed"
     assert not set(outcomes[:changed]) - {Outcome.REFUSED, Outcome.STOPPED}
+    needed = [number for number, event in enumerate(events) if _is_needed(golden, event, events[number + 1 :])]
+    assert len(needed) >= (3 if golden.of is RunOf.FEATURES else 6)
+    kept = {number: ended.outcome((*events[:number], *events[number + 1 :])) for number in needed}
+    assert not {f"{events[number]}: {outcome}" for number, outcome in kept.items() if outcome in TELLS_AN_END}
+
+
+def _is_needed(golden: Golden, event: Event, later: Sequence[Event]) -> bool:
+    """Return whether the outcome of the run needs this proof: no later one can stand for it."""
+    match event:
+        case GatePassed(ref=ref):
+            is_of_end = not golden.turns_back or not any(isinstance(one, RollbackPlanned) for one in later)
+            proofs = () if golden.turns_back else KINDS[golden.of].procedure.proofs if golden.changes_levels else ()
+            return ref.kind in proofs or (ref.kind is GateKind.AFTER_START and is_of_end)
+        case ContentsCompared() | TrafficCompared():
+            return not golden.turns_back and not any(isinstance(one, type(event)) for one in later)
+    return False

@@ -131,7 +131,9 @@ def test_traffic_that_begins_with_a_later_call_is_not_asked_about_the_nodes_befo
     late = replace(whole, series=tuple(one for one in whole.series if one.at >= START + 250))
     found = with_coverage(late, node_step_times(ROLL))
     assert (found.ok, found.failures) == (True, ())
-    assert [(one.kind, one.examples) for one in found.discrepancies] == [("before", ("a-to-b node 1",))]
+    assert [(one.kind, one.examples) for one in found.discrepancies] == [
+        ("before", ("a-to-b node 1", "a-to-b node 2"))
+    ], "it began after the start of node 2, too"
     assert not with_coverage(replace(late, series=()), node_step_times(ROLL)).ok
 
 
