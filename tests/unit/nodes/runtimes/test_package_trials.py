@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -20,7 +20,7 @@ from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.clusters.entries import ServiceEntry, service_of
 from kafka_rollout.model.host_state import CORRECT_TRIAL
 from kafka_rollout.model.package_managers import PackageAnswer, read_answer, refresh_of
-from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role
+from kafka_rollout.model.topology import ClusterSpec, NodeSpec, PackageSpec, Role
 from kafka_rollout.nodes.runtimes.hosts.rights import HostRights, sudoers_file
 from kafka_rollout.nodes.runtimes.hosts.service import SshServiceRuntime
 from kafka_rollout.nodes.runtimes.hosts.shells import Done
@@ -215,6 +215,15 @@ def test_an_old_list_that_lacks_the_package_is_unknown() -> None:
         "install --download-only --oldpackage kafka=4.3.1-1`: Failed to fetch the lists: Could not refresh the "
         "repositories because of errors."
     )
+
+
+def test_a_package_without_any_trial_is_unknown() -> None:
+    runtime = runtime_with(DNF, Repository(printed=(0, "3.9.1-1")))
+    node = runtime.cluster.node(1)
+    assert node.service is not None
+    untried = PackageSpec(install=("/usr/local/sbin/install-kafka", "{version}"))
+    runtime.cluster = replace(runtime.cluster, nodes=(replace(node, service=replace(node.service, package=untried)),))
+    assert runtime.host(runtime.cluster.node(1), [NEW]).unavailable[NEW].is_unknown
 
 
 def test_a_credential_that_root_alone_can_read_is_not_shown() -> None:

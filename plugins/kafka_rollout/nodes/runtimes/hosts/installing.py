@@ -237,7 +237,11 @@ def _try_package(
         return unknown(refreshed, "")
     if refreshed is not None and refreshed.done.code != 0:
         after = f"\nFailed to fetch the lists: {refreshed.done.problem}"
-    problem = None
+    problem: PackageProblem | None = PackageProblem(
+        sentence=f"The inventory has no command that tries the package of Kafka {release} on host {host}.",
+        remedy="Add `check` to the package, then plan again.",
+        is_unknown=True,
+    )
     for words in filter(None, (package.check, package.download, download_again_of(package.install))):
         tried = _try(commands, node, words, version)
         printed = f"{tried.done.out}\n{tried.done.err}{after}"
