@@ -125,6 +125,8 @@ _CAUSE = re.compile(
     r"|nothing provides|Problem(?: \d+)?: (?!conflicting requests)).*$",
     re.MULTILINE,
 )
+# Exit codes of zypper after a success (zypper(8)): a reboot or a restart is needed, or a repository was skipped.
+_NOTES = (102, 103, 106)
 _APT_LOADED = "in download only mode"
 
 
@@ -216,7 +218,7 @@ def read_answer(install: Sequence[str], version: str, code: int, printed: str) -
             return PackageAnswer.UNKNOWN, unread[0].strip(" -")
         why = missing[0].strip()
         return PackageAnswer.MISSING, "no repository has the version that is installed" if _SYSTEM in why else why
-    if code != 0:
+    if code != 0 and not (code in _NOTES and install[number].rpartition("/")[2] in _ZYPPER):
         cause = _CAUSE.search(printed)
         return PackageAnswer.UNKNOWN, cause[0].strip(" -") if cause else ""
     lines = [line.strip() for line in printed.splitlines()]

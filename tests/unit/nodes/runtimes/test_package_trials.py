@@ -152,6 +152,14 @@ Error: Failed to download metadata for repo 'k': Cannot download repomd.xml: All
             PackageAnswer.UNKNOWN,
             "nothing provides java-21 needed by kafka-4.3.1-1.noarch",
         ),
+        (
+            ZYPPER,
+            106,
+            "Warning: Skipping repository 'other' because of the above error.\nIn cache kafka-3.9.1-1.noarch.rpm (1/1)",
+            PackageAnswer.OFFERED,
+            "",
+        ),
+        (ZYPPER, 107, "Retrieving package kafka-3.9.1-1.noarch (1/1), 5.9 KiB\n", PackageAnswer.UNKNOWN, ""),
         (ZYPPER, 7, "System management is locked by the application with pid 7 (zypper).", PackageAnswer.UNKNOWN, ""),
     ],
 )
