@@ -101,7 +101,7 @@ GATE_GROUPS = gate(
     runs_after=RunsAfter.SKIPPED,
 )
 GATE_FINALIZED = gate(
-    "gate_finalized",
+    events.GATE_FINALIZED,
     GateKind.FINALIZED,
     "Levels on every node",
     "Waits until every node reports the new levels.",

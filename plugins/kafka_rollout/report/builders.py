@@ -50,7 +50,7 @@ from kafka_rollout.report.run_report import (
     outage_report,
 )
 from kafka_rollout.roll.gate_checks import log_of
-from kafka_rollout.run.events import Approval, Decision, Event, Observed, RollbackClosed, Voided
+from kafka_rollout.run.events import GATE_FINALIZED, Approval, Decision, Event, Observed, RollbackClosed, Voided
 from kafka_rollout.run.projections.nodes import node_step_times
 from kafka_rollout.run.proofs import (
     NODE_ACTS,
@@ -81,7 +81,7 @@ from kafka_rollout.run.step_events import (
     Validated,
 )
 from kafka_rollout.run.traffic import TrafficVerdict, with_coverage
-from kafka_rollout.run.view import GateHistory, NodeView, RunView
+from kafka_rollout.run.view import GateHistory, NodeView, RunView, StepState
 
 SCAN_VERDICT = "scan/verdict.json"
 TRAFFIC_VERDICT = "traffic/verdict.json"
@@ -530,10 +530,14 @@ def _feature_outcome(run: Run, proofs: Sequence[GateKind]) -> tuple[Outcome, str
     if found := view.unaccepted(run.plan.hash):
         sentence = "Every level is as requested, but the cluster differs from its state before the run"
         return Outcome.STOPPED, f"{sentence}: {few(found.first)}"
-    if unproved := find_missing(view.events, proofs):
+    skipped = view.steps.get(GATE_FINALIZED)
+    waits = skipped is None or skipped.state is not StepState.SKIPPED
+    if unproved := find_missing(view.events, proofs if waits else ()):
         return Outcome.STOPPED, f"Every level is as requested, but {unproved}."
     if race is None:
         return Outcome.STOPPED, "Every level is as requested, but it is unknown whether every node supports it."
+    if not waits:
+        return Outcome.FINISHED, "Every level is as requested. The command did not wait until every node reported it."
     return Outcome.FINISHED, "Every level is as requested, on every node."
 
 

@@ -416,7 +416,7 @@ class RollbackUnread(Event, kind="rollback-unread"):
         return f"not compared before the rollback: {' '.join(self.sentences)}"
 
 
-START_TRAFFIC = "start_traffic"  # id of the step
+START_TRAFFIC, GATE_FINALIZED = "start_traffic", "gate_finalized"  # ids of steps
 STOP_TRAFFIC = "stop_traffic"  # id of the step that also follows a failed one
 
 
