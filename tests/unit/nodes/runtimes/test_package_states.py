@@ -91,6 +91,26 @@ def test_each_state_that_dpkg_leaves_is_read(machine: Machine, state: str, shown
     assert found == ((f"linux-image-6.1 ({shown})",) if shown else ())
 
 
+@pytest.mark.parametrize(("runs_for", "found"), [(3, ()), (99, ("agent (unpacked, but not configured)",))])
+def test_what_a_running_dpkg_has_not_finished_yet_is_waited_for(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, runs_for: int, found: tuple[str, ...]
+) -> None:
+    """Without the waits: dpkg has unpacked a package, and configures it while it is looked for."""
+    machine.has("agent", "install ok unpacked", "1")
+    programs = machine.home / "bin"
+    programs.mkdir()
+    (programs / "sleep").write_text("#!/bin/sh\n")
+    (programs / "pgrep").write_text(
+        f"#!/bin/sh\necho >> {programs}/asked; test $(wc -l < {programs}/asked) -lt {runs_for} || "
+        f"sed -i 's/ok unpacked/ok installed/' {machine.home}/status\n"
+    )
+    for program in programs.iterdir():
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    assert find_unfinished(commands_of(machine), node_of(*APT)) == found
+    assert len((programs / "asked").read_text()) == min(runs_for, 11)
+
+
 def test_all_packages_of_an_installation_must_be_installed_as_it_names_them(machine: Machine) -> None:
     def why(version: str, *install: str) -> str:
         return why_not_installed(commands_of(machine), node_of(*(install or APT)), version)

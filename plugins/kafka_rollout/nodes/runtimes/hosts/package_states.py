@@ -21,11 +21,13 @@ from kafka_rollout.nodes.runtimes.hosts.commands import LIST_S, HostCommands, se
 _UNFINISHED = {"H": "half-installed", "U": "unpacked, but not configured", "F": "half-configured"}
 _BROKEN = "must be installed again"
 _STATE = re.compile(r"[uihrp]([ncHUFWti])([ R])\|(.+)")
-# A status that was read whole ends with a line of our own.
+# While dpkg runs, for example in unattended-upgrades, packages are unfinished for a while. A status that was read whole
+# ends with a line of our own.
 _READ_UNFINISHED = (
-    "command -v dpkg-query >/dev/null || { echo none; exit; }; "
-    "shown=$(dpkg-query --show --showformat='${db:Status-Abbrev}|${binary:Package}\\n') && "
-    "echo \"$shown\" | sed -n -E '/^.([HUF]|.R)/p' && echo whole"
+    "command -v dpkg-query >/dev/null || { echo none; exit; }; left=12; while :; do left=$((left - 1)); "
+    "shown=$(dpkg-query --show --showformat='${db:Status-Abbrev}|${binary:Package}\\n') || exit 1; "
+    'found=$(echo "$shown" | sed -n -E \'/^.([HUF]|.R)/p\'); test "$found" && test $left -gt 0 && '
+    'pgrep -x dpkg >/dev/null || break; sleep 5; done; test ! "$found" || echo "$found"; echo whole'
 )
 _CHANGED = re.compile(r"(missing|[.?\w]{9}) +(?:[a-z] )? *(/.*?)(?: \(.*\))?")
 
@@ -70,7 +72,7 @@ def find_unfinished(commands: HostCommands, node: NodeSpec) -> tuple[str, ...]:
     package = service_of(node).package
     if package is None or (download_of(package.install) and not is_apt(package.install)):
         return ()
-    done = commands.run(node, _READ_UNFINISHED)
+    done = commands.run(node, _READ_UNFINISHED, within_s=LIST_S)
     *listed, last = done.out.splitlines() or [""]
     if last == "none" and not is_apt(package.install):
         return ()
