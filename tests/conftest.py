@@ -14,7 +14,10 @@ from hypothesis import HealthCheck, settings
 from py4j import java_gateway
 from py4j import protocol as py4j_protocol
 
+from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.run.store import database
+from tests.class_archives import ClassArchives
 from tests.leftovers import pytest_unconfigure  # noqa: F401 (a hook)
 from tests.paths import ROOT
 from tests.postgres import Postgres, running_postgres
@@ -97,6 +100,20 @@ def _no_idle_connection() -> Iterator[None]:
     """Keep no connection to the SQLite file of a test that is over."""
     yield
     database.close_idle_connections()
+
+
+@pytest.fixture(scope="session")
+def class_archives() -> ClassArchives:
+    settings = Settings.from_environment()
+    archives = ClassArchives(ReleaseCache.from_settings(settings), settings.cache)
+    archives.use()
+    return archives
+
+
+@pytest.fixture(scope="session")
+def spark_archive(class_archives: ClassArchives) -> None:
+    """Each Spark starts with half the CPU time."""
+    class_archives.record_spark()
 
 
 @pytest.fixture(scope="session")

@@ -22,11 +22,11 @@ from kafka_rollout.releases.facts import Release
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.ports import FakeAdmin
 from tests.fakes.runtime import FakeRuntime
-from tests.integration.conftest import MakeCluster, class_archives, make_shared_cluster, release_cache
+from tests.integration.conftest import MakeCluster, make_shared_cluster, release_cache
 from tests.integration.harness.groups.committing import commit
 from tests.testbeds import open_testbeds
 
-__all__ = ["class_archives", "make_shared_cluster", "release_cache"]
+__all__ = ["make_shared_cluster", "release_cache"]
 
 RELEASE = Release.parse("4.3.1")
 TOPIC = "orders"

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli import app as cli
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
@@ -27,14 +26,6 @@ if TYPE_CHECKING:
 
 MakeCluster = Callable[..., LocalCluster]
 _AIRFLOW = pytest.StashKey[tuple[ExitStack, PrivateAirflow]]()
-
-
-@pytest.fixture(scope="session")
-def class_archives() -> ClassArchives:
-    settings = Settings.from_environment()
-    archives = ClassArchives(ReleaseCache.from_settings(settings), settings.cache)
-    archives.use()
-    return archives
 
 
 @pytest.fixture(scope="session")

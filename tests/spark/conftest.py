@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,10 @@ from pyspark import SparkContext
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.coordinator_logs.scan import ScanRequest, ScanResult
 from kafka_rollout.coordinator_logs.spark.submit import configuration, environment
-from kafka_rollout.formats.record_batch import batches
 from kafka_rollout_spark.job import start_spark
 from kafka_rollout_spark.scan import Documents, make_result, read_logs
 from kafka_rollout_spark.source import LogsToRead, logs_in_directories
-from tests.paths import FIXTURES
+from tests.fixture_logs import write_fixture_logs
 
 FixtureLogs = Callable[..., Path]
 Scan = Callable[..., ScanResult]
@@ -27,8 +27,13 @@ MERGED_ON_DRIVER, MERGED_BY_TASKS = 0, 1 << 30  # size of a log; the tasks have 
 TOPICS = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _with_class_archive(spark_archive: None) -> None:
+    """Every file here starts Spark."""
+
+
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkContext]:
+def spark(_with_class_archive: None) -> Iterator[SparkContext]:
     with pytest.MonkeyPatch.context() as patch:
         found = environment(Settings.from_environment())
         del found["PYTHONSAFEPATH"]  # the session lasts to the end, and later tests start Python in this folder
@@ -45,21 +50,7 @@ def spark() -> Iterator[SparkContext]:
 def fixture_logs(tmp_path: Path) -> FixtureLogs:
     """`fixture_logs("4.3.1", name="node-1", times=3)`: a log directory with a release's fixtures, three times over."""
 
-    def make(release: str, *, name: str = "node", times: int = 1, segment_batches: int = 5) -> Path:
-        for path in sorted((FIXTURES / f"coordinator-logs-{release}").glob("*.fetch")):
-            folder = tmp_path / name / path.stem
-            folder.mkdir(parents=True)
-            held = [bytes(batch.data) for batch in batches(path.read_bytes())] * times
-            offset = 0
-            for at in range(0, len(held), segment_batches):
-                segment, data = folder / f"{offset:020}.log", b""
-                for batch in held[at : at + segment_batches]:
-                    data += offset.to_bytes(8) + batch[8:]  # the base offset lies outside of the CRC
-                    offset += int.from_bytes(batch[23:27]) + 1
-                segment.write_bytes(data)
-        return tmp_path / name
-
-    return make
+    return partial(write_fixture_logs, tmp_path)
 
 
 def find(*directories: Path) -> LogsToRead:

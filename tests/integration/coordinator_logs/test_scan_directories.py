@@ -15,7 +15,7 @@ from tests.waiting import wait_until
 from tools.coordinator_traffic import CONSUMER_OFFSETS, make_traffic, plant, versioned
 from tools.demo.local_cluster import LocalCluster
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("spark_archive")]
 
 NODES, PARTITIONS = 3, 4
 

@@ -37,7 +37,7 @@ from tools.coordinator_traffic import (
 )
 from tools.demo.local_cluster import LocalCluster
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("spark_archive")]
 
 _PATIENCE_S = 180.0
 
