@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.architecture.rooms import parsed
+from tests.architecture.rooms import nodes_of
 from tests.paths import ROOT, TESTS
 
 _OURS = ("kafka_rollout", "kafka_rollout_spark", "tools", "tests")
@@ -32,10 +32,10 @@ def find(name: str) -> Any:
         return getattr(find(parent), attribute, _MISSING)
 
 
-def imported(tree: ast.AST) -> dict[str, str]:
+def imported(source: str) -> dict[str, str]:
     """Return local name → dotted name of what a file imports of this project, also inside of functions."""
     names: dict[str, str] = {}
-    for node in ast.walk(tree):
+    for node in nodes_of(source):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(_OURS):
             names |= {one.asname or one.name: f"{node.module}.{one.name}" for one in node.names}
         elif isinstance(node, ast.Import):
@@ -43,10 +43,10 @@ def imported(tree: ast.AST) -> dict[str, str]:
     return names
 
 
-def missing(tree: ast.AST) -> Iterator[str]:
+def missing(source: str) -> Iterator[str]:
     """Yield dotted names in texts, and names in `setattr(module, "name", …)` or `patch.object`, that do not exist."""
-    names = imported(tree)
-    for node in ast.walk(tree):
+    names = imported(source)
+    for node in nodes_of(source):
         match node:
             case ast.Constant(value=str(text)) if _DOTTED.fullmatch(text) and find(text) is _MISSING:
                 yield text
@@ -63,7 +63,7 @@ def test_what_is_replaced_by_its_name_exists() -> None:
         f"{path.relative_to(ROOT)}: {name}"
         for folder in (TESTS, ROOT / "bench")
         for path in sorted(folder.rglob("*.py"))
-        for name in missing(parsed(path.read_text()))
+        for name in missing(path.read_text())
     }
     assert found == set()
 
@@ -78,6 +78,6 @@ def test_what_is_replaced_by_its_name_exists() -> None:
     ],
 )
 def test_a_name_that_does_not_exist_is_found(text: str) -> None:
-    assert len(list(missing(parsed(text)))) == 1
+    assert len(list(missing(text))) == 1
     exists = text.replace("RunViews", "RunView").replace('"off"', '"of"')
-    assert not list(missing(parsed(exists)))
+    assert not list(missing(exists))
