@@ -12,7 +12,7 @@ from tests.architecture.rooms import PACKAGE, nodes_of, parsed
 
 CHECKS = {"refuse_answer", "refuse_claimed_name"}
 # Events that an answer makes, and the call that ends the lock of another run.
-ACTS = {"Approval", "TakenOver", "PauseAsked", "ResumeAsked", "StopAsked", "break_"}
+ACTS = {"Approval", "TakenOver", "PauseAsked", "ResumeAsked", "StopAsked", "break_", "take_over_claims"}
 CLASSES_BY_NAME = {"CONTROLS"}
 
 

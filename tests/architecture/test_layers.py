@@ -20,6 +20,7 @@ WITH_A_LIBRARY = {
 }
 WITH_THREADS_AND_NAMES = {  # of this process and host
     "lowering/lowered_snapshot.py": {"socket"},
+    "observation/claimed.py": {"threading"},
     "report/check_registry.py": {"threading"},
     "roll/node.py": {"threading"},
 }

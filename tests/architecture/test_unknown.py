@@ -28,6 +28,8 @@ ERRORS = {
 # Function → why an empty value is right after the error.
 EMPTY = {
     "control/approval.py:_is_proved": "an acceptance that is not proved does not count, and the gate waits",
+    "control/claims.py:_seen_by_plan": "a change without a plan rests on no earlier state",
+    "control/claims.py:end_claims": "a claim that stays open refuses other databases",
     "control/lock.py:_cluster_id": "the next renewal reads it again",
     "lowering/live.py:_prepare": "the disk was lost after the stop, and the choice of the log reports it",
     "lowering/live.py:_readable_controller": "another controller is asked, and none is a RefusedError",

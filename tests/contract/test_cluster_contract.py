@@ -11,6 +11,7 @@ from kafka_rollout.base.errors import FatalError, TransientError
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC
 from kafka_rollout.gates.coordinators import CoordinatorAnswers, coordinator_partition
 from kafka_rollout.model.broker_views import BrokerView, find_disagreements
+from kafka_rollout.model.claims import Claim, Claims
 from kafka_rollout.model.config_values import ValueType
 from kafka_rollout.model.configs import ConfigSource
 from kafka_rollout.model.starts import PluginClass
@@ -84,6 +85,26 @@ def test_every_broker_reports_its_own_view_of_the_metadata(world: World) -> None
     assert world.until(lambda: views().keys() == {node.node_id for node in world.spec.brokers})
     assert world.until(lambda: not find_disagreements(views()))
     assert "ACL" in next(iter(views().values()))
+
+
+def test_a_claim_is_seen_at_the_process_of_its_node_until_it_ends(world: World) -> None:
+    """Of runs of two databases: neither hides the other's."""
+    one, other = world.spec.brokers[:2]
+
+    def claim_of(run_id: str, at: float) -> Claim:
+        nonce = f"{int(at):032x}"
+        return Claim(cluster_id="", node_id=one.node_id, run_id=run_id, nonce=nonce, at=at, database=f"{run_id}.db")
+
+    ours, theirs = claim_of("ours", 1.0), claim_of("theirs", 2.0)
+    assert world.runtime.process(one).claims == Claims()
+    assert world.runtime.claim(one, ours) == Claims(open=(ours,))
+    assert world.runtime.claim(one, theirs) == Claims(open=(ours, theirs))
+    assert world.runtime.process(one).claims == Claims(open=(ours, theirs))
+    assert world.runtime.process(other).claims == Claims()
+    world.runtime.end_claims(one, [ours], changed=True)
+    assert world.runtime.process(one).claims == Claims(open=(theirs,), closed=ours)
+    world.runtime.end_claims(one, [theirs], changed=False)
+    assert world.runtime.process(one).claims == Claims(closed=ours)
 
 
 def test_the_cluster_has_one_id(world: World) -> None:

@@ -19,6 +19,7 @@ from kafka_rollout.metadata_log.losses import Loss
 from kafka_rollout.metadata_log.record_types import MetadataRegistrations
 from kafka_rollout.model.acls import Acl, AclDifferences
 from kafka_rollout.model.broker_views import BrokerView
+from kafka_rollout.model.claims import Claims
 from kafka_rollout.model.config_values import ValueType
 from kafka_rollout.model.configs import (
     ConfigProblem,
@@ -211,6 +212,7 @@ class FakeCluster:
         self.backups: dict[int, str] = {}  # nodes with a backup of the log → the snapshot that was installed
         self.level_before: int | None = None  # of the metadata logs that are in the backups
         self.unreachable: set[int] = set()  # nodes whose hosts do not respond; their processes can run
+        self.claims: dict[int, Claims] = {}  # on the hosts, whichever database a run has
         self.snapshot_level: int | None = None  # of the snapshot that was written last
         self.snapshot_epoch = 0
         self.with_snapshot: set[int] = set()  # nodes whose log begins with the snapshot, installed or fetched

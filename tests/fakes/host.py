@@ -287,9 +287,13 @@ class FakeHost:
             return done_with(0, self.jvm + shown, "")
         if "--property=ExecStart" in line:
             return done_with(0, self.command, "")
+        line = line.replace('"$(uname -n)"', self.asked)
+        if line.startswith(("mkdir -p .kafka-rollout/claims/", "mv -T .kafka-rollout/claims/", "rm -f ")):
+            return self._change_claims(line, text or "")
         if "systemctl show" in line:
             jars = " ".join(f"/jars/kafka_2.13-{release}.jar" for release in self.package or ())
-            return done_with(0, f"{self._show()}Link={self.link if self.package is None else jars}\n", "")
+            link = self.link if self.package is None else jars
+            return done_with(0, f"{self._show()}{self._claims()}Link={link}\n", "")
         if (done := self._installation(line)) is not None:
             return done
         if line.startswith("if test -L "):
@@ -322,6 +326,21 @@ class FakeHost:
             self.history.append(line)
             return done_with(1 if "fail" in line else 0, "", "no such backend")
         return done_with(0, "", "")
+
+    def _change_claims(self, line: str, text: str) -> Done:
+        if claimed := re.search(r" (\S+/open-\w+\.json) && in_time", line):
+            self.files[claimed[1]] = text
+            return done_with(0, self._claims(), "")
+        for source, target in re.findall(r"mv -T (\S+/open-\w+\.json) (\S+/closed\.json)", line):
+            self.files[target] = self.files.pop(source)
+        for path in re.findall(r"\S+/open-\w+\.json", line):
+            self.files.pop(path, None)
+        return done_with(0, "", "")
+
+    def _claims(self) -> str:
+        paths = [path for path in sorted(self.files, reverse=True) if f"/claims/{self.asked}/" in path]
+        words = {path: "Open" if "/open-" in path else "Closed" for path in paths}
+        return "".join(["Claims=begin\n", *(f"{words[path]} {self.files[path]}" for path in paths), "Claims=end\n"])
 
     def _look(self, line: str) -> Done:
         login = ["writable", "login rollout"] if self.can_unpack else ["login rollout"]

@@ -83,7 +83,8 @@ class LocalHost:
         self._program("cut", f"cat {self.home}/uptime")
         self._program(
             "systemctl",
-            f"case $* in *=User,*) cat {self.home}/user;; *=ExecStart\\ *) cat {self.home}/exec;; "
+            "case $* in *=LoadState,*) echo LoadState=loaded; echo ActiveState=inactive;; "
+            f"*=User,*) cat {self.home}/user;; *=ExecStart\\ *) cat {self.home}/exec;; "
             f"*MainPID*) cat {self.home}/pid;; *) echo $(cat {self.home}/state);; esac",
         )
 
@@ -130,7 +131,7 @@ class LocalHost:
             self.lines.append(line)
         done = subprocess.run(
             ["/bin/sh", "-c", f"echo $$ > {self.home}/shell\n{line}"],
-            env={**os.environ, "PATH": f"{self.home / 'bin'}:{os.environ['PATH']}"},
+            env={**os.environ, "HOME": str(self.home), "PATH": f"{self.home / 'bin'}:{os.environ['PATH']}"},
             cwd=self.home,
             input=text.encode() if isinstance(text, str) else text or b"",
             capture_output=True,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 from kafka_rollout.base.errors import FatalError, TransientError
+from kafka_rollout.model.claims import Claim, Claims
 from kafka_rollout.model.host_state import DirectoryFormat, HostState, Installation, StartFile, StartRecord
 from kafka_rollout.model.node_log import LogPart
 from kafka_rollout.model.plan import ConfigChange
@@ -40,7 +42,24 @@ class FakeRuntime:
             pid=fake.pid if fake.running else None,
             started_at=started if fake.running else None,
             installed=fake.installed,
+            claims=self._claims(node),
         )
+
+    def _claims(self, node: NodeSpec) -> Claims:
+        return self._cluster.claims.get(node.node_id, Claims())
+
+    def claim(self, node: NodeSpec, claim: Claim) -> Claims:
+        self._refuse_unreachable(node)
+        now = self._claims(node)
+        self._cluster.claims[node.node_id] = replace(now, open=(*now.open, claim))
+        return self._claims(node)
+
+    def end_claims(self, node: NodeSpec, claims: Sequence[Claim], *, changed: bool) -> None:
+        self._refuse_unreachable(node)
+        now = self._claims(node)
+        closed = max(claims, key=lambda one: one.at) if changed else now.closed
+        left = tuple(one for one in now.open if one not in claims)
+        self._cluster.claims[node.node_id] = replace(now, open=left, closed=closed)
 
     def host(
         self,

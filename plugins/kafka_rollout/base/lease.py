@@ -24,6 +24,16 @@ class Lock:
     """Higher for each run that takes the lease."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActingProcess:
+    """A process that acts on a cluster, as what it leaves on hosts names it."""
+
+    nonce: str
+    """Random hexadecimal digits, unlike the token also between databases."""
+    database: str
+    """The name of its database, without user and password."""
+
+
 Fence = Callable[[], None]
 """Raises RefusedError unless this process acts on the cluster now. An adapter calls it before each change."""
 

@@ -7,7 +7,7 @@ because a call can take an hour.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 
@@ -15,6 +15,8 @@ from kafka_rollout.base.clock import Clock
 from kafka_rollout.base.errors import LockHeldError, RefusedError, TransientError
 from kafka_rollout.base.lease import Fence, Lock
 from kafka_rollout.base.time_limits import LEASE_S
+from kafka_rollout.control.claims import end_claims, refuse_claims_on_hosts, refuse_unclaimed
+from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts, ReadPorts, around_calls
 from kafka_rollout.ports.cluster import ClusterChanges, MetadataLogChanges, NodeChanges
 from kafka_rollout.run.events import LockedOut
@@ -72,9 +74,10 @@ def _cluster_id(ports: ReadPorts) -> str:
 
 
 def release_lock(ports: ClusterPorts) -> None:
-    """Release the lock if this run holds it."""
+    """Release the lock if this run holds it, and end the claims of nodes that are back."""
     lease = ports.lock.holder(ports.cluster.name)
     if lease is not None and lease.holder == ports.run_id:
+        end_claims(ports)
         ports.lock.release(ports.cluster.name, ports.run_id)
 
 
@@ -106,14 +109,17 @@ def make_fence(lock: ChangeLock, cluster: str, clock: Clock) -> Fence:
 def fence_cluster_ports(ports: ClusterPorts) -> ClusterPorts:
     """Return the ports with a check before each change. A validate-only request is not checked.
 
-    A change raises RefusedError unless this process acts with the newest token of the cluster.
+    A change raises RefusedError unless this process acts with the newest token of the cluster, and as the checks of
+    claims do for a run of another database.
     """
     fence = make_fence(ports.lock, ports.cluster.name, ports.clock)
 
     @contextmanager
-    def check(name: str, options: Mapping[str, object]) -> Iterator[None]:
+    def check(name: str, args: Sequence[object], options: Mapping[str, object]) -> Iterator[None]:
         if not options.get("validate_only"):
             fence()
+            if ports.cluster.manages_nodes and name not in _BEFORE_CLAIM:
+                _refuse_other_databases(ports, name, args)
         yield
 
     return replace(
@@ -122,6 +128,18 @@ def fence_cluster_ports(ports: ClusterPorts) -> ClusterPorts:
         runtime=around_calls(ports.runtime, calls_of(NodeChanges), check),
         metadata_logs=around_calls(ports.metadata_logs, calls_of(MetadataLogChanges), check),
     )
+
+
+# What a host gets before its node is claimed: a running node can keep it.
+_BEFORE_CLAIM = frozenset({"claim", "end_claims", "bring"})
+
+
+def _refuse_other_databases(ports: ClusterPorts, name: str, args: Sequence[object]) -> None:
+    match args:
+        case [NodeSpec() as node, *_]:
+            refuse_unclaimed(ports, name, node)
+        case _:  # of the whole cluster
+            refuse_claims_on_hosts(ports)
 
 
 def calls_of(protocol: type) -> frozenset[str]:

@@ -81,7 +81,7 @@ from kafka_rollout.model.log_directories import ASSIGNED_FROM
 from kafka_rollout.model.plan import Direction, FeatureChange, Plan, RunTerms, Undo
 from kafka_rollout.model.rights import RIGHTS_CHECK, right_findings
 from kafka_rollout.model.run_of import RunOf
-from kafka_rollout.model.state import ClusterState
+from kafka_rollout.model.state import ClusterState, find_ended_claims
 from kafka_rollout.observation.cluster_ports import ClusterPorts, ReadPorts, levels_now, observe, observe_some
 from kafka_rollout.observation.run import Run
 from kafka_rollout.planning.findings.configuration import DIRECTORIES_CHECK, directory_findings
@@ -203,6 +203,7 @@ def plan_features(
         unsafe=unsafe,
         default_changes=effects.changes,
         unchecked=find_unchecked_counters(ports.cluster, state),
+        other_claims=find_ended_claims(state),
         terms=terms,
     )
     # No node restarts, so metadata that a node could not apply stays missing.

@@ -23,6 +23,7 @@ from kafka_rollout.base.time_limits import LEASE_OF_LOGS_S
 from kafka_rollout.base.wording import few, nodes
 from kafka_rollout.control import lock
 from kafka_rollout.control.approval import require_approval
+from kafka_rollout.control.claims import claiming
 from kafka_rollout.control.holds import refuse_held, refuse_unsafe_stop
 from kafka_rollout.feature_updates.levels import pending_changes
 from kafka_rollout.gates.gate import Gate, GateKind
@@ -107,6 +108,7 @@ def lower_live(run: Run) -> str:
         done = newest(projections.events_of_this_try(run.history.events()), LiveLowered)
         if done is not None:  # the nodes can be rolled since
             return " ".join([done.sentence, *_start_left_behind(run)])
+        opened.enter_context(claiming(run.ports, run.cluster.controllers))  # before the gate, and at once
         if projections.is_undoing(run.history.events()):
             finish_undo(run)
         if nothing_was_stopped(run.ports):

@@ -22,6 +22,7 @@ from kafka_rollout.base.time_limits import LEASE_OF_LOGS_S, STOP_S, WITHOUT_QUOR
 from kafka_rollout.base.wording import few, nodes
 from kafka_rollout.control import lock
 from kafka_rollout.control.approval import require_approval
+from kafka_rollout.control.claims import claim_nodes, claiming, refuse_other_claims
 from kafka_rollout.control.holds import refuse_held
 from kafka_rollout.feature_updates.levels import pending_changes
 from kafka_rollout.gates.gate import Gate, GateKind
@@ -101,7 +102,8 @@ def stop_all(run: Run) -> tuple[int, ...]:
     that hangs in its shutdown is killed after WITHOUT_QUORUM_S, as the approval shows. Returns the stopped ids.
     """
     run, release_step = _begin(run, "Stop all nodes")
-    with run.ports.lock.acting(run.cluster.name, run.ports.run_id, "Stopping all nodes"):
+    acting = run.ports.lock.acting(run.cluster.name, run.ports.run_id, "Stopping all nodes")
+    with acting, claiming(run.ports, run.cluster.nodes):
         _refuse_after_undo(run.ports)
         if not projections.stop_has_begun(run.history.events()):
             refuse_new_blockers(run)
@@ -324,6 +326,7 @@ def _record_before(run: Run, release_step: ReleaseStep) -> None:
     state = observe_some(ports, ports.cluster.nodes, metrics=False)
     if state.quorum is None:
         raise TransientError("The quorum's voters were not reported.", remedy="Nothing was stopped. Repeat the step.")
+    refuse_other_claims(ports, state)
     refuse_unclean_in_outage(run, state)
     for node in ports.cluster.nodes:
         before = observe_before_stop(NodeRun(run, release_step, node), state)
@@ -538,6 +541,7 @@ def _begin_undo(run: Run, release_step: ReleaseStep) -> None:
                 run.ports.runtime.prepare_stop(node)
             run.ports.runtime.stop(node, deadline_s=STOP_S, force=True)
 
+    claim_nodes(run.ports, reached)
     at_once(stop, reached)
     _refuse_used(run, reached)  # what was written until the stop
     logs = on_each(lambda node: run.ports.metadata_logs.node_log(node, cluster_id=run.plan.cluster_id), reached).done

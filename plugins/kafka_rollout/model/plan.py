@@ -276,6 +276,8 @@ class Plan:
     unchecked: Mapping[str, tuple[int, ...]] | None = None
     """Counter of Kafka → nodes whose agents did not export it, so that the gates do not wait for it; None if no plan
     was made of a cluster."""
+    other_claims: tuple[str, ...] = ()
+    """Nonces of the claims that runs of other databases had left when the plan was made, and that had ended."""
     terms: RunTerms | None = None
     """None before the run begins."""
     checks: tuple[CheckResult, ...] = ()
@@ -328,9 +330,11 @@ class Plan:
 
     @cached_property
     def hash(self) -> str:
-        """SHA-256 (hex) of the planned changes, without observations: findings, `checks` and `unchecked`."""
+        """SHA-256 (hex) of the planned changes, without observations: findings, `checks`, `unchecked` and
+        `other_claims`."""
         planned = replace(self, findings=(), checks=(), unchecked=None)  # a plan has more observations than changes
-        what = {key: value for key, value in asdict(planned).items() if key not in {"findings", "checks", "unchecked"}}
+        observed = {"findings", "checks", "unchecked", "other_claims"}
+        what = {key: value for key, value in asdict(planned).items() if key not in observed}
         for step in what["release_steps"]:
             # Why a batch ends is an observation.
             step["batches"] = [one["node_ids"] for one in step["batches"]]

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kafka_rollout.base.findings import Need
+from kafka_rollout.model.claims import Claims
 from kafka_rollout.model.quorum_addresses import Address
 from kafka_rollout.model.rights import MissingRight
 from kafka_rollout.model.topology import ClusterSpec
@@ -53,6 +54,8 @@ class ProcessState:
     is_unfinished: bool = False
     """A package started it, and the run that installed the package has not restored the configuration of the node, so
     the installation must be repeated."""
+    claims: Claims = field(default_factory=Claims)
+    """What runs of any database have left on the host."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +156,8 @@ class NodeState:
     metrics: NodeMetrics | None
     """None if it did not respond (`problem`: the reason)."""
     problem: str = ""
+    other_claims: Claims = field(default_factory=Claims)
+    """Those of its process that no run of this database has left."""
     log_error: str = ""
     """The first error in its log, if it did not respond and the log was read."""
 
@@ -393,6 +398,10 @@ class ClusterState:
     """The queries without a response."""
     not_observable: tuple[str, ...] = ()
     """The queries that a cluster without a runtime refused."""
+    asked_at: float = float("-inf")
+    """When the query of the nodes began, by the monotonic clock of this process."""
+    compares_claims: bool = True
+    """Whether `other_claims` of the nodes are those that a database does not know. Else they are all."""
     needs: Mapping[str, Need] = field(default_factory=dict)
     """Sentence of one of both → what is unknown without its answer."""
     logged_requests: tuple[LoggedRequest, ...] = ()
@@ -460,6 +469,12 @@ class CheckpointSummary:
     partitions: int
     records: int
     sha256: str
+
+
+def find_ended_claims(state: ClusterState) -> tuple[str, ...]:
+    """Return the nonces of the claims that runs of other databases left, and that have ended."""
+    closed = (node.other_claims.closed for node in state.nodes.values())
+    return tuple(sorted({one.nonce for one in closed if one is not None}))
 
 
 def majority(voters: int) -> int:

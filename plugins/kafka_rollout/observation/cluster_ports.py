@@ -15,6 +15,7 @@ from kafka_rollout.base.errors import NotObservableError, RefusedError, RolloutE
 from kafka_rollout.base.findings import Need
 from kafka_rollout.metadata_log.losses import Loss, with_paths
 from kafka_rollout.metadata_log.record_types import MetadataRegistrations
+from kafka_rollout.model.claims import Claims
 from kafka_rollout.model.quorum_addresses import QUORUM_BOOTSTRAP, QUORUM_VOTERS
 from kafka_rollout.model.rights import PINNING, need_of, refuse_without_reading
 from kafka_rollout.model.state import (
@@ -35,6 +36,7 @@ from kafka_rollout.model.state import (
     find_unlisted_controllers,
 )
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
+from kafka_rollout.observation.claimed import ClaimedNodes
 from kafka_rollout.observation.node_logs import read_logged_requests, with_log_errors
 from kafka_rollout.planning.findings.clients import has_old_requests
 from kafka_rollout.planning.findings.zookeeper import refuse_zookeeper_mode
@@ -89,6 +91,8 @@ class ReadPorts(Protocol):
     def clock(self) -> Clock: ...
     @property
     def racks(self) -> dict[int, str]: ...
+    @property
+    def claimed(self) -> ClaimedNodes: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,11 +120,12 @@ class ClusterPorts:
     racks: dict[int, str] = field(default_factory=dict, compare=False)
     """broker.rack of the nodes that the pauses of the plan have compared, because a gate checks them every few seconds.
     """
+    claimed: ClaimedNodes = field(default_factory=ClaimedNodes, compare=False)
 
 
 _T = TypeVar("_T")
 _Item = TypeVar("_Item")
-Around = Callable[[str, Mapping[str, object]], AbstractContextManager[None]]
+Around = Callable[[str, Sequence[object], Mapping[str, object]], AbstractContextManager[None]]
 
 # Nodes are queried in parallel, because most of the time is waiting for responses.
 ASKED_AT_ONCE = 8
@@ -240,7 +245,8 @@ def observe_some(
     quorum = _ask(ask_quorum, None, unanswered) if brokers else None
     needs = dict.fromkeys(unanswered, Need.QUORUM)
     quorum = _with_joining_voters(ports, _with_fetch_timeout(ports, quorum))
-    seen = at_once(lambda node: observe_node(ports, node, metrics=metrics), nodes)
+    asked_at = ports.clock.monotonic()
+    seen, compared = _with_other_claims(ports, at_once(lambda node: observe_node(ports, node, metrics=metrics), nodes))
     unanswered += [node.problem for node in seen if node.problem]
     observed = {node.node_id: node for node in seen}
     current = find_current_brokers(ports.cluster, quorum, observed)
@@ -280,7 +286,21 @@ def observe_some(
         is_partial=topics is not None,
         # The time of the responses, not of the queries: lags and ages are computed from it.
         observed_at=ports.clock.now(),
+        asked_at=asked_at,
+        compares_claims=compared,
     )
+
+
+def _with_other_claims(ports: ReadPorts, seen: Sequence[NodeState]) -> tuple[list[NodeState], bool]:
+    others, compared = without_known(ports, {one.node_id: one.process.claims for one in seen})
+    return [replace(one, other_claims=others[one.node_id]) for one in seen], compared
+
+
+def without_known(ports: ReadPorts, found: Mapping[int, Claims]) -> tuple[dict[int, Claims], bool]:
+    """Return the claims of nodes that no run of this database has left, and whether there is a database to know."""
+    ours = {ports.claimed.nonce}
+    known = ports.run.known_claims(frozenset().union(*(claims.nonces for claims in found.values())) - ours)
+    return {node_id: one.without(ours.union(known or ())) for node_id, one in found.items()}, known is not None
 
 
 def levels_now(ports: ReadPorts) -> ClusterState:
@@ -472,14 +492,14 @@ class _Around:
 
         @wraps(found)
         def call(*args: Any, **options: Any) -> Any:
-            with self._around(name, options):
+            with self._around(name, args, options):
                 return found(*args, **options)
 
         return call
 
 
 def around_calls(port: _T, names: Collection[str], around: Around) -> _T:
-    """Return the port; its calls with these names run within `around`, which gets the name and the options."""
+    """Return the port; its calls with these names run within `around`, which gets the name and the arguments."""
     return cast(_T, _Around(port, names, around))
 
 

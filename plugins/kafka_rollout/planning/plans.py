@@ -8,6 +8,7 @@ from kafka_rollout.gates.counters import find_unchecked_counters
 from kafka_rollout.gates.remote_storage import tiered_brokers
 from kafka_rollout.model.plan import Direction, Lowering, Plan, ReleaseStep
 from kafka_rollout.model.run_of import RunOf
+from kafka_rollout.model.state import find_ended_claims
 from kafka_rollout.planning.batches import BatchLimits, find_racks, with_batches
 from kafka_rollout.planning.downgrade import decide_downgrade
 from kafka_rollout.planning.findings.cluster_state import check_cluster
@@ -85,6 +86,7 @@ def decide_plan(observed: PlanObservation, request: Request, run_of: RunOf) -> t
         lowering=change.lowering,
         accept_unavailable=accepted,
         unchecked=find_unchecked_counters(cluster, state, tiered),
+        other_claims=find_ended_claims(state),
     )
     checked = (*of_cluster, *check_change(observed, plan), *change.checked)
     if run_of is RunOf.UPGRADE:

@@ -24,6 +24,7 @@ from kafka_rollout.metadata_log.start_order import LoggedPartitions
 from kafka_rollout.metadata_log.trim import TrimResult
 from kafka_rollout.model.acls import Acl, AclDifferences
 from kafka_rollout.model.broker_views import BrokerView
+from kafka_rollout.model.claims import Claim, Claims
 from kafka_rollout.model.configs import ConfigProblem, DynamicConfigs, Setting, SettingValues
 from kafka_rollout.model.contents import ClusterInventory, LogStarts
 from kafka_rollout.model.host_state import DirectoryFormat, HostState, Installation, StartFile, StartRecord
@@ -314,6 +315,12 @@ class NodeQueries(Protocol):
 
 class NodeChanges(Protocol):
     """How a node's binary is stopped, replaced and started. Every call is idempotent and may be repeated."""
+
+    def claim(self, node: NodeSpec, claim: Claim) -> Claims:
+        """Leave an open claim on the host of the node; return all claims that are there then."""
+
+    def end_claims(self, node: NodeSpec, claims: Sequence[Claim], *, changed: bool) -> None:
+        """Remove open claims. The newest of them stays as the closed one if the node was `changed`."""
 
     def bring(self, node: NodeSpec, release: Release, *, back: Release | None = None) -> None:
         """Put the files of a release on the node's host, if they are missing there. The node can run.

@@ -12,7 +12,7 @@ from functools import cache
 from typing import NoReturn
 
 from kafka_rollout.base.errors import RefusedError
-from kafka_rollout.base.findings import Checked, Finding, Severity, Verdict, all_findings, find_new
+from kafka_rollout.base.findings import Checked, Finding, Severity, Verdict, all_findings, codes_of, find_new
 from kafka_rollout.coordinator_logs.findings import (
     CLEANED_AT_GATE,
     LOGS_CHECK,
@@ -32,6 +32,7 @@ from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts, ReadPorts, observe, once_per_node
 from kafka_rollout.observation.planned_coordinators import planned_group_coordinator
 from kafka_rollout.observation.run import ReadRun, Run
+from kafka_rollout.planning.findings.claims import CLAIMS_CHECK
 from kafka_rollout.planning.findings.cluster_state import check_cluster
 from kafka_rollout.planning.lowering import OF_ROLLS
 from kafka_rollout.planning.plan_checks import NO_RESTART
@@ -163,9 +164,11 @@ def recheck(
         *unserved,
         *host,
     )
+    # A run of another database makes no approval invalid: control/claims.py refuses the change.
+    left_out = {*codes_of([CLAIMS_CHECK]), *(OF_ROLLS if run.plan.lowering is Lowering.OFFLINE else ())}
     verdict = Verdict(
         question=f"Is there a blocker on cluster {run.plan.cluster} that the approved plan does not contain?",
-        findings=tuple(f for f in found if not (run.plan.lowering is Lowering.OFFLINE and f.code in OF_ROLLS)),
+        findings=tuple(f for f in found if f.code not in left_out),
     )
     verdict = replace(verdict, findings=(*verdict.new_blockers_since(run.plan.blockers), *verdict.warnings))
     if stop is not None and verdict.ok:  # a blocker says more than what is unknown because of it

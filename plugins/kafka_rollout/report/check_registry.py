@@ -56,6 +56,7 @@ from kafka_rollout.planning.findings.agreement import BETWEEN_NODES_CHECK
 from kafka_rollout.planning.findings.authentication import AUTHENTICATION_CHECK
 from kafka_rollout.planning.findings.certificates import CERTIFICATES_CHECK
 from kafka_rollout.planning.findings.changed_settings import CHANGED_SETTINGS_CHECK
+from kafka_rollout.planning.findings.claims import CLAIMS_CHECK
 from kafka_rollout.planning.findings.clients import CLIENTS_CHECK, USE_CHECK
 from kafka_rollout.planning.findings.cluster_state import (
     AGENTS_CHECK,
@@ -132,6 +133,7 @@ CHECKS: tuple[Check, ...] = (
     QUERIES_CHECK,
     NODES_CHECK,
     AGENTS_CHECK,
+    CLAIMS_CHECK,
     MIXED_CHECK,
     QUORUM_CHECK,
     AGREEMENT_CHECK,
@@ -398,7 +400,7 @@ _OF_NODES = frozenset(
 
 
 @contextmanager
-def _unknown_if_silent(name: str, options: Mapping[str, object]) -> Iterator[None]:
+def _unknown_if_silent(name: str, args: Sequence[object], options: Mapping[str, object]) -> Iterator[None]:
     """Let a node that does not respond, or refuses, be unknown in the checks that need it: the others go on."""
     try:
         yield
@@ -474,7 +476,7 @@ class _Stopwatch:
         return sum(spent for name, spent in self._spent.items() if _QUERIES[name] is check)
 
     @contextmanager
-    def running(self, name: str, options: Mapping[str, object]) -> Iterator[None]:
+    def running(self, name: str, args: Sequence[object], options: Mapping[str, object]) -> Iterator[None]:
         with self._lock:
             self._open[name] += 1
             if self._open[name] == 1:

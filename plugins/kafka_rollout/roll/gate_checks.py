@@ -12,6 +12,7 @@ from kafka_rollout.base.findings import Finding
 from kafka_rollout.base.wording import few
 from kafka_rollout.control import lock
 from kafka_rollout.control.approval import accepted_doubts
+from kafka_rollout.control.claims import refuse_other_claims
 from kafka_rollout.control.holds import check_begin, check_outside, outside_conditions
 from kafka_rollout.gates import node as node_gates
 from kafka_rollout.gates import whole_cluster as cluster_gates
@@ -251,6 +252,7 @@ def check_stops_are_safe(
 
 
 def _check_stop(run: ReadRun, state: ClusterState, node: NodeSpec, together: Sequence[NodeSpec]) -> GateCheck:
+    refuse_other_claims(run.ports, state)
     accepted, others = run.plan.accept_unavailable, [one.node_id for one in together]
     is_asked = node_gates.find_stale_leaders(state, node, accepted, others)
     # A node that is down or hangs can be stopped, even if it does not respond.
@@ -446,6 +448,7 @@ def _controllers_stop(run: Run, gate: Gate) -> GateCheck:
     if begin.is_held:
         return begin
     state = observe_some(run.ports, run.cluster.nodes, metrics=False)
+    refuse_other_claims(run.ports, state)
     seen = check_before_controllers_stop(run.cluster, state, run.ports.admin.movements())
     return replace(seen, conditions=(*begin.conditions, *seen.conditions))
 

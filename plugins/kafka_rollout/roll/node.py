@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from functools import cache, partial
 from threading import Lock
 
@@ -17,6 +18,7 @@ from kafka_rollout.base.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.base.time_limits import LEASE_OF_STOP_S, STOP_S
 from kafka_rollout.control import lock
 from kafka_rollout.control.approval import require_approval
+from kafka_rollout.control.claims import claiming
 from kafka_rollout.model.plan import Lowering, Plan, ReleaseStep
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.observation.cluster_ports import observe
@@ -71,7 +73,7 @@ def replace_nodes(run: Run, release_step: ReleaseStep, nodes: Sequence[NodeSpec]
         )
     what = words.nodes(node.node_id for node in nodes)
     _begin(run, release_step, what, "Replace")
-    with run.ports.lock.acting(run.cluster.name, run.ports.run_id, f"Replacing {what}"):
+    with run.ports.lock.acting(run.cluster.name, run.ports.run_id, f"Replacing {what}"), ExitStack() as claimed:
         needed: list[NodeSpec] = []
         stopping: list[NodeSpec] = []
         for node in nodes:
@@ -84,6 +86,7 @@ def replace_nodes(run: Run, release_step: ReleaseStep, nodes: Sequence[NodeSpec]
                 stopping.append(node)
             else:
                 _refuse_unexplained_absence(NodeRun(run, release_step, node))
+        claimed.enter_context(claiming(run.ports, needed))  # before the observations that allow the stop
         begun = False  # a pause does not begin between the drains of a batch
         whole, gates = cache(lambda: observe(run.ports)), cache(lambda: observe_all(run.ports))
         read = cache(partial(refuse_unread, run, release_step, stopping)) if len(nodes) > 1 else None
@@ -127,7 +130,8 @@ def restart_node(at: NodeRun, together: Sequence[NodeSpec] = ()) -> None:
             f"Node {at.node_id} was not stopped by this run in release step {at.key}, so it cannot be started again.",
             remedy="Wait for its node step.",
         )
-    with at.ports.lock.acting(at.run.cluster.name, at.ports.run_id, f"Restarting node {at.node_id}"):
+    acting = at.ports.lock.acting(at.run.cluster.name, at.ports.run_id, f"Restarting node {at.node_id}")
+    with acting, claiming(at.ports, [at.node]):
         _refuse_other_release(at)
         if at.ports.runtime.process(at.node).pid is not None:
             run_commands_before_stop(at)

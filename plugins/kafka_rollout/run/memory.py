@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
 from kafka_rollout.base.errors import FatalError, RefusedError
-from kafka_rollout.base.lease import Lock
+from kafka_rollout.base.lease import ActingProcess, Lock
 from kafka_rollout.gates.gate import BeforeStop
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.run.events import E, Event
@@ -55,6 +55,9 @@ class MemoryRunStore:
     def events_of_other_runs(self, kind: type[E]) -> tuple[E, ...]:
         return ()
 
+    def known_claims(self, nonces: Collection[str]) -> None:
+        """This process has no database."""
+
     def attachment(self, name: str, kind: type | None = None) -> Any | None:
         return self._documents.get(name)
 
@@ -93,6 +96,12 @@ class NoLock:
 
     def check_acting(self, cluster: str) -> None:
         _refuse("change a cluster")
+
+    def acting_process(self, cluster: str) -> ActingProcess:
+        _refuse("change a cluster")
+
+    def has_claimed(self, cluster: str, holder: str) -> bool:
+        return False
 
     def renewing(self, cluster: str, holder: str) -> AbstractContextManager[None]:
         return nullcontext()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from kafka_rollout.base.lease import Lock
+from kafka_rollout.base.lease import ActingProcess, Lock
 from kafka_rollout.gates.gate import BeforeStop
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.releases.facts import Release
@@ -27,6 +27,11 @@ class RunQueries(Protocol):
 
     def events_of_other_runs(self, kind: type[E]) -> tuple[E, ...]:
         """The events of one kind in all other runs of the cluster, by the time of each event."""
+        ...
+
+    def known_claims(self, nonces: Collection[str]) -> frozenset[str] | None:
+        """Those of the nonces of claims that a run of this database has, or that an approver has taken over. None
+        without a database."""
         ...
 
     def attachment(self, name: str, kind: type | None = None) -> Any | None:
@@ -100,6 +105,15 @@ class ChangeLock(Protocol):
     def check_acting(self, cluster: str) -> None:
         """Raise RefusedError unless this process acts on the cluster with the newest token and a lease that is valid
         for longer than CHANGE_WITHIN_S (base/time_limits.py)."""
+        ...
+
+    def acting_process(self, cluster: str) -> ActingProcess:
+        """Return what this process leaves on the hosts of nodes while it acts; the first call stores the nonce. Raises
+        RefusedError unless it acts."""
+        ...
+
+    def has_claimed(self, cluster: str, holder: str) -> bool:
+        """Whether a process of `holder` can have left a claim on a host."""
         ...
 
     def renewing(self, cluster: str, holder: str) -> AbstractContextManager[None]:

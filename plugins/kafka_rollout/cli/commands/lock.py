@@ -14,6 +14,8 @@ from kafka_rollout.cli.answers import shell_responder
 from kafka_rollout.cli.options import AsJson, ClusterName
 from kafka_rollout.clusters.inventory import get_cluster
 from kafka_rollout.control.approval import refuse_answer
+from kafka_rollout.model.claims import Claim
+from kafka_rollout.model.topology import ClusterSpec
 
 app = typer.Typer(help=__doc__, no_args_is_help=True)
 
@@ -44,9 +46,19 @@ def lock_break(
             "--as", metavar="NAME", help="Your name, one of the approvers; recorded with the shell user and the host."
         ),
     ],
+    claims: Annotated[
+        bool,
+        typer.Option(
+            "--claims", help="Also take over the nodes that runs of other databases have claimed on their hosts."
+        ),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Break the lock of a run that was killed. Only an approver in the inventory's list can break a lock."""
+    """Break the lock of a run that was killed. Only an approver in the inventory's list can break a lock.
+
+    With --claims, a run of this database can change nodes that a run of another database has claimed: one that is gone,
+    or of which this one was restored from a backup. If the other run goes on, it is refused at its next stop.
+    """
     from kafka_rollout.run.store.opening import open_lock
 
     settings = Settings.from_environment()
@@ -55,8 +67,34 @@ def lock_break(
         raise UserError("Breaking a lock needs the name of an approver.", remedy="Add --as NAME.")
     user = shell_responder()
     refuse_answer(spec, by, user)
-    lease = open_lock(settings).break_(spec.name, f"{by.strip()} ({user})")
+    lock, who = open_lock(settings), f"{by.strip()} ({user})"
+    found, silent = _read_claims(spec, settings) if claims else ({}, {})
+    lease = lock.break_(spec.name, who)
+    new = lock.take_over_claims(spec.name, found, who)
+    taken = [claim for nonce, claim in found.items() if nonce in new]
     if as_json:
-        show.print_json({"cluster": cluster, "broken": lease and {"run": lease.holder, "purpose": lease.purpose}})
+        broken = lease and {"run": lease.holder, "purpose": lease.purpose}
+        of_nodes = [{"node": one.node_id, "run": one.run_id, "database": one.database} for one in taken]
+        show.print_json({"cluster": cluster, "broken": broken, "taken_over": of_nodes, "unread": sorted(silent)})
         return
     show.say("No run held the lock." if lease is None else f"Lock of {lease.holder} ({lease.purpose}) was broken.")
+    for one in taken:
+        show.say(f"Node {one.node_id} was taken over from run {one.run_id} of database {one.database}.")
+    for node_id, why in silent.items():
+        show.say(f"The claims of node {node_id} are unknown: {why} Repeat the command when it can be read.")
+    if claims and not taken and not silent:
+        show.say("No other database has claimed a node.")
+
+
+def _read_claims(spec: ClusterSpec, settings: Settings) -> tuple[dict[str, Claim], dict[int, str]]:
+    """Return nonce → a claim with it, on any host, and node id → why its claims are unknown."""
+    from kafka_rollout.observation.each_node import on_each
+    from kafka_rollout.wiring.cluster_ports import open_ports_to_read
+
+    spec.refuse_unmanaged()
+    with open_ports_to_read(spec, settings=settings) as ports:
+        seen = on_each(ports.runtime.process, spec.nodes)
+    claims = {node_id: process.claims for node_id, process in seen.done.items()}
+    found = {one.nonce: one for of_node in claims.values() for one in (*of_node.open, of_node.closed) if one}
+    unread = {node_id: f"{of_node.problem}." for node_id, of_node in claims.items() if of_node.problem}
+    return found, {**unread, **seen.problems}

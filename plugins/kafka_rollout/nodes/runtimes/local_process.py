@@ -8,6 +8,7 @@ The home of a node (NodeSpec.directory) contains:
     log4j.properties or log4j2.yaml, logs/server.log, logs/stdout.log, data/
     starts.jsonl        one line for each real start
     configuration.json  the newest change of server.properties with a change of release
+    claims/             the claims of runs (claim_files.py)
 
 Invariants:
 1. Which process is the node's is observed, never only remembered: it is the Java process whose last argument is the
@@ -28,13 +29,14 @@ import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import psutil
 
-from kafka_rollout.base.errors import FatalError, UserError
+from kafka_rollout.base.errors import FatalError, RolloutError, UserError
 from kafka_rollout.base.internal_topics import METADATA_LOG
 from kafka_rollout.base.lease import Fence, unfenced
 from kafka_rollout.base.system.files import (
@@ -52,6 +54,7 @@ from kafka_rollout.base.system.free_ports import host_and_port
 from kafka_rollout.base.system.sessions import child_environment, start_session
 from kafka_rollout.base.time_limits import KILL_S
 from kafka_rollout.formats.files import server_properties
+from kafka_rollout.model.claims import Claim, Claims
 from kafka_rollout.model.host_state import DirectoryFormat, Installation, StartFile, StartFileKind, StartRecord
 from kafka_rollout.model.log_directories import data_directories, metadata_directory
 from kafka_rollout.model.node_log import LogPart
@@ -59,6 +62,7 @@ from kafka_rollout.model.plan import ConfigChange, changed_lines
 from kafka_rollout.model.starts import MAIN_CLASS, ClassPlaces, NamedFile, PluginClass
 from kafka_rollout.model.state import CheckpointFile, ProcessState
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
+from kafka_rollout.nodes.runtimes.claim_files import CLOSED, OPEN, dump, join_claims, name_of
 from kafka_rollout.nodes.runtimes.log_files import (
     BYTES_BEFORE,
     MOST_BYTES,
@@ -90,7 +94,7 @@ if TYPE_CHECKING:
 JVM_OPTIONS = ("-Xmx400m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 _POLL_S = 0.1
 _EXEC_S = 0.05
-_STARTS, _WRITTEN = "starts.jsonl", "configuration.json"
+_STARTS, _WRITTEN, _CLAIMS = "starts.jsonl", "configuration.json", "claims"
 _LOG4J = """\
 log4j.rootLogger=INFO, file
 log4j.appender.file=org.apache.log4j.RollingFileAppender
@@ -148,8 +152,10 @@ class LocalProcessRuntime:
         home = _home(node)
         installed = _read_release(home)
         if (found := _find(home)) is None:
-            return ProcessState(pid=None, installed=installed)
-        return ProcessState(pid=found.pid, started_at=_start_time(found), installed=installed)
+            return ProcessState(pid=None, installed=installed, claims=_read_claims(home))
+        return ProcessState(
+            pid=found.pid, started_at=_start_time(found), installed=installed, claims=_read_claims(home)
+        )
 
     def host(
         self,
@@ -163,6 +169,24 @@ class LocalProcessRuntime:
 
     def installation(self, node: NodeSpec) -> Installation:
         return Installation()
+
+    def claim(self, node: NodeSpec, claim: Claim) -> Claims:
+        home = _home(node)
+        with _lock(home):
+            self.fence()
+            (home / _CLAIMS).mkdir(exist_ok=True)
+            write_whole(home / _CLAIMS / name_of(claim), dump(claim), mode=0o644)
+        return _read_claims(home)
+
+    def end_claims(self, node: NodeSpec, claims: Sequence[Claim], *, changed: bool) -> None:
+        home = _home(node)
+        *others, newest = sorted(claims, key=lambda one: one.at)
+        with _lock(home):
+            self.fence()
+            if changed:
+                (home / _CLAIMS / name_of(newest)).replace(home / _CLAIMS / CLOSED)
+            for one in others if changed else claims:
+                (home / _CLAIMS / name_of(one)).unlink(missing_ok=True)
 
     def bring(self, node: NodeSpec, release: Release, *, back: Release | None = None) -> None:
         self.cache.libs(release)
@@ -391,6 +415,19 @@ class LocalProcessRuntime:
         options.append(f"-D{name}={logging_file.as_uri()}")
         jars = class_path(self.cache.libs(release), self.cache.plugins)
         return [str(java_binary()), *options, "-cp", jars, MAIN_CLASS, str(home / "server.properties")]
+
+
+def _read_claims(home: Path) -> Claims:
+    """Read the open ones first: one that is closed at the same time is then seen as the closed one."""
+    folder = home / _CLAIMS
+    try:
+        names = [name for name in os.listdir(folder) if fnmatch(name, OPEN)]
+        opened = [content for name in names if (content := read_if_exists(folder / name)) is not None]
+        return join_claims(opened, read_if_exists(folder / CLOSED))
+    except FileNotFoundError:
+        return Claims()
+    except (OSError, RolloutError) as error:
+        return Claims(problem=f"{folder}: {error}")
 
 
 def _named_file(setting: str, path: str, here: Path) -> NamedFile:

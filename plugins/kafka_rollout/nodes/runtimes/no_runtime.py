@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from kafka_rollout.base.errors import NotObservableError, TransientError
+from kafka_rollout.model.claims import Claim, Claims
 from kafka_rollout.model.host_state import Installation
 from kafka_rollout.model.state import CheckpointFile, ProcessState
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
@@ -72,6 +73,10 @@ class NoRuntime:
     def log_folders(self, node: NodeSpec, config: Mapping[str, str]) -> Mapping[str, tuple[str, ...]]:
         self._not_observable(node, "log directory")
 
+    def claim(self, node: NodeSpec, claim: Claim) -> Claims:
+        self.cluster.refuse_unmanaged()
+        return Claims()
+
     def _not_observable(self, node: NodeSpec, what: str) -> NoReturn:
         raise NotObservableError(
             f"The {what} of node {node.name} is not observable: the cluster has runtime {self.cluster.runtime}.",
@@ -88,6 +93,6 @@ class NoRuntime:
         return None
 
     # The other calls of the port: every change is refused, and these values do not exist here.
-    bring = prepare_stop = stop = install = start = _refuse
+    bring = prepare_stop = stop = install = start = end_claims = _refuse
     starts = log_tail = checkpoints = start_files = _empty
     host = directory_formats = metadata_log_dir = process_log = named_files = find_classes = _none

@@ -14,7 +14,10 @@ from kafka_rollout.run.step_events import (
     GateChecked,
     GateFailed,
     GatePassed,
+    LiveFailed,
+    LiveLowered,
     OfflineStopping,
+    OfflineUndone,
     PreparingStop,
     Rehearsed,
     Started,
@@ -77,6 +80,29 @@ def has_acted_on_node(events: Sequence[Event], release_step: str, node_id: int) 
 def stop_is_unfinished(events: Sequence[Event], release_step: str, node_id: int) -> bool:
     """Return whether the run requested the stop and has not started the node since."""
     return isinstance(last_act_on_node(events, release_step, node_id), Stopping)
+
+
+def find_unfinished_nodes(events: Sequence[Event]) -> frozenset[int] | None:
+    """Return the nodes that the run has stopped or started, and whose gate after the start has not passed since.
+
+    None: every node can be one, because a downgrade that stops several nodes has not ended.
+    """
+    found: set[int] = set()
+    all_stopped = False
+    for event in events:
+        match event:
+            case OfflineStopping():
+                all_stopped = True
+            case LiveLowered() | LiveFailed() | OfflineUndone():
+                all_stopped = False
+            case Started():
+                all_stopped = False
+                found.add(event.node_id)
+            case Stopping():
+                found.add(event.node_id)
+            case GatePassed() if event.ref.kind is GateKind.AFTER_START and event.ref.node_id is not None:
+                found.discard(event.ref.node_id)
+    return None if all_stopped else frozenset(found)
 
 
 def behind_s(events: Sequence[Event], node_id: int, now: float) -> float:

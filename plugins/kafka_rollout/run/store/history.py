@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +25,7 @@ from kafka_rollout.gates.gate import BeforeStop
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.run.events import Asked, E, Event, events_of
 from kafka_rollout.run.store.artifacts import Artifacts, artifact_key
+from kafka_rollout.run.store.claims import read_known_claims
 from kafka_rollout.run.store.database import Database, put
 from kafka_rollout.run.store.event_json import decode, encode
 from kafka_rollout.run.store.tables import artifacts, before_stops, events, fingerprints, plans, runs
@@ -97,6 +98,7 @@ class SqlRunStore:
         self._private = private
         self._clock = clock
         self._read: ReadHistory | None = None
+        self._known_claims: frozenset[str] = frozenset()
         self._this = {"cluster": cluster, "run_id": run_id}
 
     def save_plan(self, plan: Plan) -> None:
@@ -176,6 +178,12 @@ class SqlRunStore:
             with suppress(FatalError):
                 found.append(self._event(row))
         return events_of(sorted(found, key=lambda one: one.at), kind)
+
+    def known_claims(self, nonces: Collection[str]) -> frozenset[str]:
+        """As in RunQueries. A nonce that was known stays known, so only new ones need the database."""
+        if not self._known_claims.issuperset(nonces):
+            self._known_claims = read_known_claims(self._database)
+        return self._known_claims.intersection(nonces)
 
     def read_history(self, known: ReadHistory | None = None) -> ReadHistory:
         """Return the history as it is now. Of one that continues `known`, only the new rows are read.

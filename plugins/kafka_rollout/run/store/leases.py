@@ -14,9 +14,10 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
+from secrets import token_hex
 from threading import Event, RLock, Thread
 from typing import Any
 
@@ -31,9 +32,10 @@ from kafka_rollout.base.errors import (
     TransientError,
     UserError,
 )
-from kafka_rollout.base.lease import Lock
+from kafka_rollout.base.lease import ActingProcess, Lock
 from kafka_rollout.base.system.files import make_private, private_lock_file, safe_name
 from kafka_rollout.base.time_limits import CHANGE_WITHIN_S, LEASE_S, RENEW_EVERY_S
+from kafka_rollout.run.store.claims import CLAIMED, TAKEN_OVER, read_known_claims
 from kafka_rollout.run.store.database import Database, put
 from kafka_rollout.run.store.tables import lease_log, leases
 
@@ -64,6 +66,8 @@ class _Act:
     token: int
     connection: Connection | None
     guard: RLock
+    nonce: str = ""
+    """Empty before it claims a node."""
 
 
 class SqlChangeLock:
@@ -135,15 +139,41 @@ class SqlChangeLock:
     def check_acting(self, cluster: str) -> None:
         act = self._acts.get(cluster)
         if act is None:
-            raise RefusedError(
-                f"Nothing was changed: this process does not hold the lock of cluster {cluster} for an action.",
-                remedy="Report this as a bug of kafka-rollout.",
-            )
+            raise _acts_not(cluster)
         with self._database.reading() if act.connection is None else self._connection_of(act) as connection:
             row, now = _row(connection, cluster), self._database.now(connection)
         valid_until = now + CHANGE_WITHIN_S
         if row is None or row.holder != act.holder or row.token != act.token or row.expires_at <= valid_until:
             raise _lease_lost(cluster, act.holder, row, valid_until)
+
+    def acting_process(self, cluster: str) -> ActingProcess:
+        act = self._acts.get(cluster)
+        if act is None:
+            raise _acts_not(cluster)
+        with act.guard:
+            if not act.nonce:
+                nonce = token_hex(16)
+                with self._database.serialized() as connection:
+                    row = _row(connection, cluster)
+                    if row is not None:
+                        _log(connection, self._database.now(connection), CLAIMED, _lock(row), nonces=[nonce])
+                act.nonce = nonce
+        return ActingProcess(nonce=act.nonce, database=self._database.name)
+
+    def has_claimed(self, cluster: str, holder: str) -> bool:
+        return any(one["what"] == CLAIMED and one["lock"]["holder"] == holder for one in self.history(cluster))
+
+    def take_over_claims(self, cluster: str, nonces: Collection[str], by: str) -> frozenset[str]:
+        """Record that an approver takes over the claims that other databases have left on hosts; return the new ones.
+
+        They count as those of this database from then on.
+        """
+        new = frozenset(nonces) - read_known_claims(self._database)
+        if new:
+            of = Lock(cluster=cluster, holder="", purpose="", acquired_at=0.0, expires_at=0.0)
+            with self._database.begin() as connection:
+                _log(connection, self._database.now(connection), TAKEN_OVER, of, by=by, nonces=sorted(new))
+        return new
 
     @contextmanager
     def renewing(self, cluster: str, holder: str) -> Iterator[None]:
@@ -338,6 +368,13 @@ def _repair(connection: Connection, cluster: str) -> None:
 def _log(connection: Connection, at: float, what: str, lock: Lock, **more: Any) -> None:
     body = json.dumps({"lock": asdict(lock), **more}, ensure_ascii=False)
     connection.execute(insert(lease_log).values(cluster=lock.cluster, at=at, what=what, body=body))
+
+
+def _acts_not(cluster: str) -> RefusedError:
+    return RefusedError(
+        f"Nothing was changed: this process does not hold the lock of cluster {cluster} for an action.",
+        remedy="Report this as a bug of kafka-rollout.",
+    )
 
 
 def _lease_lost(cluster: str, holder: str, row: Row[Any] | None, now: float, what: str = "") -> RefusedError:

@@ -7,7 +7,7 @@ Invariants:
    rename of a file: a host that loses its power has the old or the new one. The owner and the mode of the file stay.
 4. The files of the tool on a host are the copies of the configuration before a change of release, next to the
    configuration, and in the home folder of the SSH user the records of starts and of the newest change of the
-   configuration.
+   configuration, and the claims of runs.
 5. A value that cannot be read is unknown, and never the one that would allow a stop.
 """
 
@@ -18,7 +18,7 @@ import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from hashlib import sha256
 from pathlib import Path
@@ -29,6 +29,7 @@ from kafka_rollout.base.lease import Fence, unfenced
 from kafka_rollout.base.system.files import writing_whole
 from kafka_rollout.base.time_limits import KILL_S, STOP_S
 from kafka_rollout.formats.files import server_properties
+from kafka_rollout.model.claims import Claim, Claims
 from kafka_rollout.model.host_state import (
     DirectoryFormat,
     HostState,
@@ -44,6 +45,7 @@ from kafka_rollout.model.plan import ConfigChange, changed_lines
 from kafka_rollout.model.starts import ClassPlaces, NamedFile, PluginClass
 from kafka_rollout.model.state import CheckpointFile, ProcessState
 from kafka_rollout.model.topology import ClusterSpec, HostCommand, NodeSpec, ServiceSpec
+from kafka_rollout.nodes.runtimes.claim_files import CLOSED, dump, name_of
 from kafka_rollout.nodes.runtimes.hosts.commands import (
     LIST_S,
     MISSING,
@@ -87,7 +89,10 @@ from kafka_rollout.nodes.runtimes.hosts.rights import DRAFT, RehearsalRights
 from kafka_rollout.nodes.runtimes.hosts.shells import Shell, refused_by_sudo
 from kafka_rollout.nodes.runtimes.hosts.unit_state import (
     UnitState,
+    claims_command,
+    claims_folder,
     look,
+    parse_claims,
     parse_unit,
     read_host,
     read_java_version,
@@ -146,7 +151,7 @@ class SshServiceRuntime(HostCommands):
     def process(self, node: NodeSpec) -> ProcessState:
         unit, installed = self._read_unit(node)
         if unit.pid is None:
-            return ProcessState(pid=None, installed=installed, restarts=unit.restarts)
+            return ProcessState(pid=None, installed=installed, restarts=unit.restarts, claims=unit.claims)
         version = self._loaded_version(node, unit)
         return ProcessState(
             pid=unit.pid,
@@ -156,6 +161,7 @@ class SshServiceRuntime(HostCommands):
             version=version,
             restarts=unit.restarts,
             is_unfinished=self._is_unfinished(node, unit),
+            claims=unit.claims,
         )
 
     def host(
@@ -226,6 +232,35 @@ class SshServiceRuntime(HostCommands):
 
     def installation(self, node: NodeSpec) -> Installation:
         return Installation(held=read_held(self, node), link=read_link(self, node))
+
+    def claim(self, node: NodeSpec, claim: Claim) -> Claims:
+        unit = service_of(node).unit
+        folder, name = claims_folder(unit), name_of(claim)
+        draft = f"{folder}/{name}{DRAFT}"
+        write = f"mkdir -p {folder} && cat > {draft} && sync {draft} && mv -T {draft} {folder}/{name}"
+        done = self.run_fenced(node, write, claims_command(unit), text=dump(claim))
+        if done.code != 0:
+            raise unusable(
+                done,
+                f"The claim of node {node.name} cannot be written in the home folder of the SSH user on host "
+                f"{service_of(node).host}: {done.problem}.",
+                remedy="Make the home folder of the SSH user writable, then repeat the step.",
+            )
+        return parse_claims(done.out)
+
+    def end_claims(self, node: NodeSpec, claims: Sequence[Claim], *, changed: bool) -> None:
+        folder = claims_folder(service_of(node).unit)
+        *others, newest = sorted(claims, key=lambda one: one.at)
+        removed = others if changed else claims
+        lines = [f"mv -T {folder}/{name_of(newest)} {folder}/{CLOSED}"] if changed else []
+        lines += [f"rm -f {' '.join(f'{folder}/{name_of(one)}' for one in removed)}"] if removed else []
+        done = self.run_fenced(node, *lines)
+        if done.code != 0:
+            raise unusable(
+                done,
+                f"The claim of node {node.name} on host {service_of(node).host} cannot be ended: {done.problem}.",
+                remedy="Check the home folder of the SSH user there.",
+            )
 
     def bring(self, node: NodeSpec, release: Release, *, back: Release | None = None) -> None:
         """Also try that the host takes the records of what follows the stop."""
@@ -509,8 +544,9 @@ class SshServiceRuntime(HostCommands):
         """Return the unit and the release that its next start runs."""
         service, package = service_of(node), service_of(node).package
         where = f"readlink {service.symlink}" if package is None else f"echo {package.jars}/kafka_2.*.jar"
-        done = self.run(node, f"{show_command(service.unit)}; echo Link=$({where})")
-        unit = parse_unit(done.out)
+        shown = f"{show_command(service.unit)}; {claims_command(service.unit)}"
+        done = self.run(node, f"{shown}; echo Link=$({where})")
+        unit = replace(parse_unit(done.out), claims=parse_claims(done.out))
         self.machines[service.host] = self.monotonic(), unit.machine
         if not unit.exists and not (unit.masked and package):
             raise UserError(

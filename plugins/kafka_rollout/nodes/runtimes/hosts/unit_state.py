@@ -12,10 +12,11 @@ import shlex
 import stat
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from kafka_rollout.base.errors import NotObservableError, RefusedError, RolloutError, TransientError, UserError
+from kafka_rollout.model.claims import Claims
 from kafka_rollout.model.host_state import (
     FIRST_WITH_FILTERS,
     SUDO_RS,
@@ -34,6 +35,7 @@ from kafka_rollout.model.log_directories import log_directories, metadata_direct
 from kafka_rollout.model.node_log import READ_LINES, can_be_read
 from kafka_rollout.model.starts import MAIN_CLASS, overrides_of
 from kafka_rollout.model.topology import NodeSpec, ServiceSpec
+from kafka_rollout.nodes.runtimes.claim_files import CLOSED, OPEN, join_claims
 from kafka_rollout.nodes.runtimes.hosts.commands import (
     MISSING,
     RECORDS,
@@ -72,6 +74,10 @@ _PROPERTIES = (
     "LoadState,ActiveState,SubState,MainPID,ExecMainPID,ExecMainStartTimestamp,NRestarts,TimeoutStopUSec,User,"
     "UnitFileState,ExecStop,Id"
 )
+# Below the home of the SSH user, which hosts can share. Not by names of the inventory, which another one can have.
+CLAIMS = '{records}/claims/"$(uname -n)"/{unit}'
+_CLAIMS_BEGIN, _CLAIMS_END = "Claims=begin", "Claims=end"
+_NO_CLAIMS = re.compile(r"\S*(?:find|sed): .*: No such file or directory")
 _UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _ASKED = "asked"
 _FILES = re.compile(r"files +(\d+) +(\d+) (/.*)")
@@ -157,6 +163,7 @@ class UnitState:
     """Without aliases; empty if it is not known."""
     machine: str = ""
     """What only this running machine reports; empty if it is not known."""
+    claims: Claims = field(default_factory=Claims)
     wrapper: str = ""
     """The program of its main process if Kafka is a child of it, such as `sh`."""
 
@@ -174,6 +181,34 @@ def show_command(unit: str) -> str:
     """A line for the login shell; needs no right. Times are in UTC."""
     main_process = _MAIN_PROCESS.format(unit=unit)
     return f"LC_ALL=C TZ=UTC systemctl show --property={_PROPERTIES} {unit}; {main_process}; {_MACHINE}"
+
+
+def claims_folder(unit: str) -> str:
+    """Return the folder of a unit's claims, as words of the login shell, below the home of the SSH user."""
+    return CLAIMS.format(records=RECORDS, unit=unit)
+
+
+def claims_command(unit: str) -> str:
+    """A line for the login shell. It reads the open claims first: one that is closed at the same time is then seen as
+    the closed one. An error is in the output, so that what cannot be read is not missing."""
+    folder = claims_folder(unit)
+    return (
+        f"{{ echo {_CLAIMS_BEGIN}; {{ cd && LC_ALL=C find {folder} -name '{OPEN}' -exec sed 's/^/Open /' {{}} + ; "
+        f"LC_ALL=C sed 's/^/Closed /' {folder}/{CLOSED}; }} 2>&1; echo {_CLAIMS_END}; }}"
+    )
+
+
+def parse_claims(text: str) -> Claims:
+    """Read the output of `claims_command`."""
+    _, begun, rest = text.partition(f"{_CLAIMS_BEGIN}\n")
+    shown, ended, _ = rest.partition(f"{_CLAIMS_END}\n")
+    if not begun or not ended:
+        return Claims(problem="the host did not report them")
+    lines = shown.splitlines()
+    opened = [line.removeprefix("Open ") for line in lines if line.startswith("Open ")]
+    closed = [line.removeprefix("Closed ") for line in lines if line.startswith("Closed ")]
+    others = [line for line in lines if not line.startswith(("Open ", "Closed ")) and not _NO_CLAIMS.fullmatch(line)]
+    return join_claims(opened, "".join(closed) if closed else None, others[:1])
 
 
 def parse_unit(text: str) -> UnitState:
