@@ -205,13 +205,17 @@ def _lost_groups(before: ClusterInventory, after: ClusterInventory, unserved: Co
 
 
 def compare_states(
-    before: ClusterInventory, after: ClusterInventory, expected: ExpectedConfigs
+    before: ClusterInventory,
+    after: ClusterInventory,
+    expected: ExpectedConfigs,
+    *,
+    unserved: Collection[str] = (),
 ) -> tuple[Difference, ...]:
     """Return every difference of a cluster in service, additions included; those that count first.
 
     Clients work while a run changes the cluster. They create, delete and alter topics, and groups come and expire. Such
     differences are listed but do not count, because neither Kafka nor the run makes them. Everything else that the plan
-    does not name counts.
+    does not name counts. `unserved`: group types that the cluster no longer serves.
     """
     kept = _kept_topics(before, after)
     found = (
@@ -226,7 +230,7 @@ def compare_states(
         *_ends(before, after, kept),
         *_starts(before, after),
         *_topics(before, after),
-        *_groups(before, after, kept),
+        *_groups(before, after, kept, unserved),
         *(_setting(one) for one in compare_effective(before.effective, after.effective, expected)),
     )
     return tuple(sorted(found, key=lambda one: (not one.fails, one.foretold)))
@@ -285,7 +289,8 @@ def _configs(before: ClusterInventory, after: ClusterInventory, expected: Expect
             continue
         where = "all brokers" if resource == "brokers" else resource
         old, new = before.configs.get(resource, {}), after.configs.get(resource, {})
-        yield from _maps("dynamic setting", where, old, new, expected.dynamic.get(resource, {}))
+        planned = {**dict.fromkeys(expected.dropped.get(resource, ())), **expected.dynamic.get(resource, {})}
+        yield from _maps("dynamic setting", where, old, new, planned)
 
 
 def _values(
@@ -470,9 +475,16 @@ def _topics(before: ClusterInventory, after: ClusterInventory) -> Iterable[Diffe
         yield Difference("topic", name, sentence, by_clients=by_clients)
 
 
-def _groups(before: ClusterInventory, after: ClusterInventory, kept: Collection[str]) -> Iterable[Difference]:
+def _groups(
+    before: ClusterInventory, after: ClusterInventory, kept: Collection[str], unserved: Collection[str]
+) -> Iterable[Difference]:
     """Compare committed offsets. Groups and single offsets expire, so missing ones do not count."""
-    gone = [name for name in before.groups if name not in after.groups and not name.startswith(_TRAFFIC)]
+    missing = [name for name in before.groups if name not in after.groups and not name.startswith(_TRAFFIC)]
+    for group_id in missing:
+        if (of := before.groups[group_id]["type"]) in unserved:
+            sentence = f"The {of} group {group_id} is not served at these levels."
+            yield Difference("group", group_id, sentence, foretold=True)
+    gone = [name for name in missing if before.groups[name]["type"] not in unserved]
     if gone and GROUPS not in after.unasked:
         sentence = f"Groups were deleted or have expired: {few(gone, limit=_SHOWN_RESOURCES)}."
         yield Difference("group", few(gone, limit=_SHOWN_RESOURCES), sentence, by_clients=True)
@@ -485,4 +497,4 @@ def _groups(before: ClusterInventory, after: ClusterInventory, kept: Collection[
         ]
         if behind:
             sentence = f"Committed offsets of group {group_id} are lower than before: {few(behind)}."
-            yield Difference("group", group_id, sentence)
+            yield Difference("group", group_id, sentence, foretold=group["type"] in unserved)

@@ -1,7 +1,7 @@
 """The state of a cluster before the first change of a run, and its comparison after the roll and after the levels.
 
-Differences that the plan does not name need an approver. The approval accepts exactly the listed differences. A
-downgrade compares its contents alone.
+Differences that the plan does not name need an approver. The approval accepts exactly the listed differences. What only
+clients change does not count, except after an offline downgrade: no client acts while all nodes are stopped.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from kafka_rollout.base.errors import FatalError, RefusedError, SkippedStepError
+from kafka_rollout.base.errors import RefusedError, SkippedStepError
 from kafka_rollout.base.wording import few
 from kafka_rollout.control.approval import refuse_unproved
 from kafka_rollout.model.broker_views import find_disagreements
@@ -24,6 +24,7 @@ from kafka_rollout.model.contents import (
     find_unserved_types,
     new_settings,
 )
+from kafka_rollout.model.plan import Lowering
 from kafka_rollout.observation.cluster_ports import ClusterPorts, ReadPorts, levels_now, until
 from kafka_rollout.observation.run import ReadRun, Run
 from kafka_rollout.planning.findings.configuration import find_expected_configs
@@ -39,8 +40,12 @@ from kafka_rollout.run.projections.runs import has_acted
 from kafka_rollout.run.step_events import ComparedAfter, ContentsCompared, ContentsTaken
 from kafka_rollout.run.view import RunView
 
-BEFORE, CONTENTS_BEFORE = "state/before.json", "inventory/before.json"
-COMPARED = {ComparedAfter.ROLL: "state/after-roll.json", ComparedAfter.LEVELS: "state/after-levels.json"}
+BEFORE = "state/before.json"
+COMPARED = {
+    ComparedAfter.ROLL: "state/after-roll.json",
+    ComparedAfter.LEVELS: "state/after-levels.json",
+    ComparedAfter.DOWNGRADE: "state/after-downgrade.json",
+}
 STATE_LOST = Difference(
     kind="state before the run",
     subject="cluster",
@@ -52,8 +57,9 @@ _PATIENCE_S, _PAUSE_S = 8.0, 2.0  # a broker that was just unfenced, or applies 
 _RECORDED = 20
 
 
-def record_state(ports: ClusterPorts) -> ClusterInventory:
+def record_state(ports: ClusterPorts, *, leaderless: bool = True) -> ClusterInventory:
     """Store configuration, contents and ACLs. After the first change of the run, the first state stays as the base.
+    `leaderless`: also without the offsets of partitions without a leader.
 
     Raises SkippedStepError if the run has changed the cluster and the stored state is lost: the state of now is not
     that of before.
@@ -63,16 +69,16 @@ def record_state(ports: ClusterPorts) -> ClusterInventory:
         if kept is None:
             raise SkippedStepError(STATE_LOST.sentence)
         return kept
-    inventory = read_inventory(ports.admin, ports.clock, ports.cluster.brokers, kept=True)
+    inventory = read_inventory(ports.admin, ports.clock, ports.cluster.brokers, leaderless=leaderless, kept=True)
     ports.run.attach(BEFORE, inventory)
     ports.run.record(ContentsTaken(counts=inventory.counts))
     return inventory
 
 
 def load_state_before(ports: ReadPorts) -> ClusterInventory | None:
-    """Return the state, or the contents, before the first change of the run; None if none is stored."""
-    kept = (ports.run.attachment(name, ClusterInventory) for name in (BEFORE, CONTENTS_BEFORE))
-    return next((one for one in kept if one is not None), None)
+    """Return the state before the first change of the run; None if none is stored."""
+    kept: ClusterInventory | None = ports.run.attachment(BEFORE, ClusterInventory)
+    return kept
 
 
 def compare_with_state(run: Run, after: ComparedAfter) -> tuple[Difference, ...]:
@@ -80,14 +86,27 @@ def compare_with_state(run: Run, after: ComparedAfter) -> tuple[Difference, ...]
 
     A stored state that is lost is a difference: what changed is unknown.
     """
-    before: ClusterInventory | None = run.history.attachment(BEFORE, ClusterInventory)
+    before = load_state_before(run.ports)
     accepted = _accepted(run) if after is ComparedAfter.LEVELS else frozenset()
-    expected = replace(find_expected_configs(run.plan, run.ports.catalogue), dropped=dropped_settings(run.ports))
+    is_downgrade = after is ComparedAfter.DOWNGRADE
+    dropped = dropped_settings(run.ports)
+    expected = replace(find_expected_configs(run.plan, run.ports.catalogue), dropped=dropped)
+    unserved = find_unserved_types(levels_now(run.ports).finalized) if is_downgrade else frozenset[str]()
+
+    def differences_of(before: ClusterInventory, now: ClusterInventory) -> tuple[Difference, ...]:
+        if is_downgrade and run.plan.lowering is Lowering.OFFLINE:
+            return compare_inventories(before, now, unserved=unserved, dropped=dropped)
+        return compare_states(before, now, expected, unserved=unserved)
 
     def compare() -> tuple[ClusterInventory, tuple[Difference, ...]]:
-        known = before.group_configs if before is not None else ()
-        now = read_inventory(run.ports.admin, run.ports.clock, run.cluster.brokers, configured_groups=known)
-        differences = (STATE_LOST,) if before is None else compare_states(before, now, expected)
+        now = read_inventory(
+            run.ports.admin,
+            run.ports.clock,
+            run.cluster.brokers,
+            configured_groups=before.group_configs if before is not None else (),
+            leaderless=not is_downgrade,
+        )
+        differences = (STATE_LOST,) if before is None else differences_of(before, now)
         differences = (*_disagreements(run.ports, before, now), *differences)
         return now, tuple(
             replace(difference, accepted=difference.fails and difference.sentence in accepted)
@@ -188,53 +207,3 @@ def refuse_unaccepted_differences(run: Run) -> None:
             f"The cluster differs from its state before the run: {few(unaccepted.first)}",
             remedy="Correct the cause and repeat the comparison, or ask an approver to accept the differences.",
         )
-
-
-CONTENTS_COMPARED = "inventory/compared.json"
-
-
-def take_inventory(ports: ClusterPorts) -> ClusterInventory:
-    """Store the contents in the run history.
-
-    After the first change of the run, the first inventory stays as the base. Raises as `record_state` does.
-    """
-    kept: ClusterInventory | None = ports.run.attachment(CONTENTS_BEFORE, ClusterInventory)
-    if has_acted(ports.run.events()):
-        if kept is None:
-            raise SkippedStepError(STATE_LOST.sentence)
-        return kept
-    inventory = read_inventory(ports.admin, ports.clock, ports.cluster.brokers, leaderless=False, kept=True)
-    ports.run.attach(CONTENTS_BEFORE, inventory)
-    ports.run.record(ContentsTaken(counts=inventory.counts))
-    return inventory
-
-
-def compare_inventory(ports: ClusterPorts) -> tuple[Difference, ...]:
-    """Return and record every difference. Raises FatalError if the run has no inventory from before."""
-    before: ClusterInventory | None = ports.run.attachment(CONTENTS_BEFORE, ClusterInventory)
-    if before is None:
-        raise FatalError("This run has no inventory from before its first change.", remedy="No comparison is possible.")
-    after = read_inventory(
-        ports.admin, ports.clock, ports.cluster.brokers, configured_groups=before.group_configs, leaderless=False
-    )
-    differing = until(
-        ports.clock,
-        lambda: _disagreements(ports, before, after),
-        lambda found: not found,
-        for_s=_PATIENCE_S,
-        every_s=_PAUSE_S,
-    )
-    unserved = find_unserved_types(levels_now(ports).finalized)
-    differences = compare_inventories(before, after, unserved=unserved, dropped=dropped_settings(ports))
-    differences = (*differing, *differences, *_access(Run(ports, ports.run.load_plan()), after))
-    ports.run.attach(
-        CONTENTS_COMPARED,
-        {
-            "before": before.counts,
-            "after": after.counts,
-            "unasked": {PARTS.get(part, part): why for part, why in after.unasked.items()},
-            "differences": differences,
-        },
-    )
-    ports.run.record(ContentsCompared(counts=after.counts, differences=len(differences)))
-    return differences

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
-from kafka_rollout.base.errors import FatalError, RefusedError, SkippedStepError, TransientError
+from kafka_rollout.base.errors import RefusedError, SkippedStepError, TransientError
 from kafka_rollout.base.findings import Verdict, all_findings
 from kafka_rollout.control.approval import require_approval
 from kafka_rollout.control.lock import acquire_lock
@@ -35,8 +35,6 @@ from kafka_rollout.run.projections.observations import observed_of
 from kafka_rollout.run.projections.open_batches import is_rollback_decided
 from kafka_rollout.run.projections.runs import run_of
 from kafka_rollout.run.step_events import ComparedAfter, ScanEvaluated
-
-_SHOWN = 20
 
 
 def _log(call: StepCall, lines: Iterable[object]) -> None:
@@ -269,9 +267,9 @@ def record_state(call: StepCall) -> dict[str, int]:
     return _counts(call, state_comparison.record_state(call.ports))
 
 
-def take_inventory(call: StepCall) -> dict[str, int]:
-    """Record everything in the cluster before anything is changed."""
-    return _counts(call, state_comparison.take_inventory(call.ports))
+def record_all_contents(call: StepCall) -> dict[str, int]:
+    """Do the same when each partition has a leader, before anything is changed."""
+    return _counts(call, state_comparison.record_state(call.ports, leaderless=False))
 
 
 def _counts(call: StepCall, found: ClusterInventory) -> dict[str, int]:
@@ -289,6 +287,11 @@ def compare_after_levels(call: StepCall) -> dict[str, int]:
     return _compare(call, ComparedAfter.LEVELS)
 
 
+def compare_after_downgrade(call: StepCall) -> dict[str, int]:
+    """Do the same after a downgrade."""
+    return _compare(call, ComparedAfter.DOWNGRADE)
+
+
 def _compare(call: StepCall, after: ComparedAfter) -> dict[str, int]:
     found = state_comparison.compare_with_state(call.run, after)
     for difference in found:
@@ -298,18 +301,6 @@ def _compare(call: StepCall, after: ComparedAfter) -> dict[str, int]:
             by = "accepted" if difference.accepted else "expected" if difference.foretold else "by clients"
             call.log.info("%s (%s)", difference.sentence, by)
     return {"differences": len(found), "not_in_the_plan": sum(difference.fails for difference in found)}
-
-
-def compare_inventory(call: StepCall) -> dict[str, int]:
-    """Compare everything in the cluster with the inventory before; fails on a difference that is not expected."""
-    found = state_comparison.compare_inventory(call.ports)
-    for difference in found:
-        call.log.warning("%s%s", difference.sentence, " (expected)" if difference.foretold else "")
-    if unexpected := [difference.sentence for difference in found if not difference.foretold]:
-        raise FatalError(
-            " ".join(unexpected[:_SHOWN]), remedy="Find the missing items before clients write to the cluster."
-        )
-    return {"differences": len(found)}
 
 
 def list_batches(call: StepCall) -> list[dict[str, Any]]:

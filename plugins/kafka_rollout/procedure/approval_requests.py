@@ -532,15 +532,21 @@ def differences_body(run: Run, after: ComparedAfter) -> str:
     compared = run.history.attachment(state_comparison.COMPARED[after])
     found: Sequence[Mapping[str, Any]] = () if compared is None else compared["differences"]
     counting = [one["sentence"] for one in found if state_comparison.counts(one)]
-    title = {ComparedAfter.ROLL: "nodes were replaced", ComparedAfter.LEVELS: "levels were changed"}[after]
+    when = {
+        ComparedAfter.ROLL: "the nodes were replaced",
+        ComparedAfter.LEVELS: "the levels were changed",
+        ComparedAfter.DOWNGRADE: "the downgrade",
+    }[after]
     parts = [
-        f"**Cluster {run.plan.cluster} differs from its state before the run, after the {title}.**",
+        f"**Cluster {run.plan.cluster} differs from its state before the run, after {when}.**",
         heading("Differences that the plan does not name"),
         "\n".join(f"- {escape_markdown(sentence)}" for sentence in counting[:_DIFFERENCES_SHOWN]),
     ]
     if len(counting) > _DIFFERENCES_SHOWN:
         more = f"- … and {len(counting) - _DIFFERENCES_SHOWN} more."
         parts.append(f"{more} `{state_comparison.COMPARED[after]}` of the run history contains all.")
+    if after is ComparedAfter.DOWNGRADE and run.plan.lowering is Lowering.OFFLINE:
+        parts.append("No client acted while all nodes were stopped: find what is missing before clients write again.")
     parts.append(
         "A client, the active controller or a changed file of a broker made these changes. To undo them, reject, "
         "correct the cause, and repeat the comparison (in a DAG: clear its task with all downstream tasks). An "
@@ -721,6 +727,11 @@ LEVEL_DIFFERENCES = ApprovalRequest(
     subject=_differences_subject,
     body=lambda call: differences_body(call.run, ComparedAfter.LEVELS),
     check=lambda call: state_comparison.needs_no_acceptance(call.run, ComparedAfter.LEVELS),
+)
+DOWNGRADE_DIFFERENCES = replace(
+    LEVEL_DIFFERENCES,
+    body=lambda call: differences_body(call.run, ComparedAfter.DOWNGRADE),
+    check=lambda call: state_comparison.needs_no_acceptance(call.run, ComparedAfter.DOWNGRADE),
 )
 FEATURES = ApprovalRequest(
     of=ApprovalOf.FINALIZE,

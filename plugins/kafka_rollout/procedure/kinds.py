@@ -198,9 +198,17 @@ PROVING = Section(
         ActStep(
             id="inventory_after",
             label="Comparison of contents",
-            doc="Compares everything in the cluster with the inventory before.",
+            doc="Compares everything in the cluster with the state before. What clients change does not count, except "
+            "after an offline downgrade.",
             progress="comparing the contents of the cluster with the contents before",
-            act=actions.compare_inventory,
+            act=actions.compare_after_downgrade,
+        ),
+        replace(
+            parts.APPROVE_LEVEL_DIFFERENCES,
+            id="approve_differences",
+            label="Differences after the downgrade",
+            doc="An approver accepts or rejects the differences that the plan does not name. Skipped without them.",
+            approval=approval_requests.DOWNGRADE_DIFFERENCES,
         ),
     ),
 )
@@ -252,7 +260,7 @@ DOWNGRADE = Procedure(
             label="Contents before",
             doc="Records topics, offsets, groups, ACLs, configurations, users and quotas.",
             progress="recording the contents of the cluster",
-            act=actions.take_inventory,
+            act=actions.record_all_contents,
             runs_after=RunsAfter.SKIPPED,
         ),
         parts.START_TRAFFIC,

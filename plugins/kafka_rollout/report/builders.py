@@ -30,7 +30,7 @@ from kafka_rollout.planning.lowering import LevelUndo
 from kafka_rollout.preparation.frozen_plan import SCAN_BEFORE_ROLL
 from kafka_rollout.preparation.lost_metadata import LOSSES
 from kafka_rollout.preparation.plan_making import REHEARSAL_RESULT
-from kafka_rollout.preparation.state_comparison import COMPARED, CONTENTS_COMPARED
+from kafka_rollout.preparation.state_comparison import COMPARED
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.report.run_report import (
     BatchReport,
@@ -66,6 +66,7 @@ from kafka_rollout.run.proofs import (
 from kafka_rollout.run.step_events import (
     BatchSplit,
     BootstrapReplaced,
+    ContentsCompared,
     FeatureResults,
     FeatureSupport,
     Finalizing,
@@ -431,7 +432,6 @@ def build_downgrade_report(run: Run, *, dry_run: bool, proofs: Sequence[GateKind
         metadata_logs=view.all(MetadataScanned),
         trims=view.all(Trimmed),
         bootstraps=view.all(BootstrapReplaced),
-        inventory=run.history.attachment(CONTENTS_COMPARED),
         outage=outage_report(view, expected_outage_s(run.ports)) if run.plan.lowering is Lowering.OFFLINE else None,
         offline_steps=view.all(OfflineEvent),
     )
@@ -469,15 +469,16 @@ def _downgrade_outcome(
         return Outcome.STOPPED, f"Every node runs {plan.target}, but not at the planned levels: {levels}."
     if missing := find_missing(view.events, proofs):
         return Outcome.STOPPED, f"Every node runs {plan.target}, but {missing}."
-    if report.inventory is None:
-        return Outcome.STOPPED, f"Every node runs {plan.target}, but its contents were not compared with those before."
-    if unexpected := [one for one in report.inventory["differences"] if not one["foretold"]]:
-        return Outcome.STOPPED, f"Every node runs {plan.target}, but the contents differ: {unexpected[0]['sentence']}"
+    if found := view.unaccepted(plan.hash):
+        sentence = f"Every node runs {plan.target}, but the cluster differs from its state before the run"
+        return Outcome.STOPPED, f"{sentence}: {few(found.first)}"
     if gap := find_traffic_gap(view.events):
         return Outcome.STOPPED, f"Every node runs {plan.target}, but {gap.sentence}."
-    return Outcome.FINISHED, (
-        f"Every node runs {plan.target} at the planned levels. The inventory shows no unexpected difference."
-    )
+    compared = view.newest(ContentsCompared)
+    differs = "An approver accepted how the cluster differs from its state before the run."
+    if compared is None or not compared.digest:
+        differs = "The cluster differs from its state before the run only by the plan and by what clients changed."
+    return Outcome.FINISHED, f"Every node runs {plan.target} at the planned levels. {differs}"
 
 
 def _all_on_target(plan: Plan, report: RunReport) -> bool:

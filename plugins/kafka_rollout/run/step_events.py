@@ -364,7 +364,7 @@ class ComparedAfter(StrEnum):
 
     ROLL = "roll"
     LEVELS = "levels"
-    DOWNGRADE = "downgrade"  # its contents only; a failed comparison fails the step
+    DOWNGRADE = "downgrade"
 
 
 class ContentsTaken(Event, kind="inventory"):
@@ -388,8 +388,6 @@ class ContentsCompared(Event, kind="inventory-compared"):
     """The hash of these."""
 
     def line(self, words: Words) -> str:
-        if self.after is ComparedAfter.DOWNGRADE:
-            return f"contents compared: {self.differences or 'no'} differences"
         counting = f", {self.failing} not in the plan: {few(self.first)}" if self.failing else ""
         return f"compared with the state before: {self.differences or 'no'} differences{counting}"
 

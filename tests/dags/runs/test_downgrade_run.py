@@ -15,6 +15,7 @@ from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import Approval, ApprovalOf, events_of
 from kafka_rollout.run.step_events import Stopping
 from kafka_rollout.run.store.history import SqlRunStore
+from tests.acls import read_acl
 from tests.dags.conftest import FakeRuns, spec_with_homes
 from tests.fakes.cluster import R341, R431, FakeCluster
 from tests.records import change_lock
@@ -124,21 +125,25 @@ def test_a_log_that_became_unreadable_after_the_approval_stops_the_run_before_th
 
 
 @pytest.mark.full
-def test_what_is_gone_afterwards_fails_the_run(
+def test_what_no_client_takes_away_needs_an_approver(
     runs: FakeRuns, world: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from kafka_rollout.preparation import state_comparison as cluster_inventory
 
-    compare = cluster_inventory.compare_inventory
+    compare = cluster_inventory.compare_with_state
 
-    def and_a_topic_is_gone(ports: Any) -> Any:
+    def and_an_acl_is_gone(*arguments: Any) -> Any:
+        world.acls = set()
         world.lost_in_the_roll = {"orders"}
-        return compare(ports)
+        return compare(*arguments)
 
-    monkeypatch.setattr(cluster_inventory, "compare_inventory", and_a_topic_is_gone)
+    monkeypatch.setattr(cluster_inventory, "compare_with_state", and_an_acl_is_gone)
+    world.acls = {read_acl("User:bob")}
+    runs.answers["approve_differences"] = ["Reject"]
     state, states, record = run(runs, "4.0.1")
-    assert (state, states["inventory_after"], outcome(record)) == ("failed", "failed", "stopped")
-    assert "Topic orders is missing." in str(record.attachment("report.json")["sentence"])
+    assert (state, states["inventory_after"], outcome(record)) == ("failed", "success", "stopped")
+    assert "ACL allow User:bob" in str(record.attachment("report.json")["sentence"])
+    assert "Topic orders" not in runs.bodies["approve_differences"], "clients delete topics"
 
 
 @pytest.mark.full

@@ -277,3 +277,10 @@ def _ask(spec: ClusterSpec, request: Any) -> Any:
         return connections.first_answer(connections.brokers, request, lambda response, _: response)
     finally:
         connections.close()
+
+
+def contents_kept(report: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a downgrade's comparison with the state before. It found nothing that needs an approver."""
+    (compared,) = [one for one in report["state_comparisons"] if one["after"] == "downgrade"]
+    assert compared["digest"] == "", [one for one in compared["differences"] if not one["foretold"]]
+    return dict(compared)

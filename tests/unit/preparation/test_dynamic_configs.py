@@ -8,7 +8,7 @@ import pytest
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.control.approval import record_approval
 from kafka_rollout.model.configs import ConfigCheck, ConfigKind, ConfigProblem, DynamicConfigs
-from kafka_rollout.model.plan import Plan
+from kafka_rollout.model.plan import Lowering, Plan
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.observation.run import NodeRun, Run
@@ -16,10 +16,8 @@ from kafka_rollout.planning.request import Request
 from kafka_rollout.preparation.node_checks import dropped_settings
 from kafka_rollout.preparation.plan_making import plan_change
 from kafka_rollout.preparation.state_comparison import (
-    compare_inventory,
     compare_with_state,
     record_state,
-    take_inventory,
 )
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.roll.node import replace_node
@@ -230,9 +228,9 @@ def test_the_comparisons_of_a_run_expect_what_its_plan_named_as_dropped(tmp_path
         ("DYNAMIC-CONFIG-DROPPED", "4.3.1, topic orders, a")
     ]
     record_state(ports)
-    take_inventory(ports)
     cluster.dynamic_configs = DynamicConfigs()
-    assert {one.subject: one.foretold for one in compare_inventory(ports)} == {
+    offline = Run(ports, replace(plan, lowering=Lowering.OFFLINE))
+    assert {one.subject: one.foretold for one in compare_with_state(offline, ComparedAfter.DOWNGRADE)} == {
         "topic orders a": True,
         "topic orders b": False,
     }
