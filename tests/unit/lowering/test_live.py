@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.base.errors import FatalError, RefusedError, TransientError
+from kafka_rollout.base.errors import FatalError, LockHeldError, RefusedError, TransientError
+from kafka_rollout.control import lock
 from kafka_rollout.control.approval import record_approval
 from kafka_rollout.lowering import live
 from kafka_rollout.lowering.lowered_snapshot import install_on, quorum_lacks
 from kafka_rollout.lowering.outage_facts import shown_live_facts
 from kafka_rollout.metadata_log.losses import Loss
+from kafka_rollout.model.claims import Claim, Claims
 from kafka_rollout.model.plan import Lowering, Plan
 from kafka_rollout.model.state import Movements, NodeFeatures
 from kafka_rollout.model.topology import HostCommand, NodeSpec, ServiceSpec
@@ -68,6 +70,25 @@ def test_only_the_controllers_stop_and_start_again_on_the_same_release_at_the_lo
     live.lower_live(Run(ports, plan))
     assert (sorted(world.stops), world.runs(3)) == ([1, 2, 3, 3], False), "a repeated call stops and starts nothing"
     assert len(events_of(ports.run.events(), LiveLowered)) == 1
+
+
+def test_no_controller_stops_while_a_run_of_another_database_changes_a_broker(
+    world: FakeCluster, ports: ClusterPorts
+) -> None:
+    plan = approved(ports)
+    theirs = Claim(cluster_id="x", node_id=12, run_id="theirs", nonce="ab" * 16, at=1.0, database="theirs.db")
+    world.claims[12] = Claims(open=(theirs,))
+    with pytest.raises(LockHeldError, match=r"Run theirs of another database \(theirs\.db\) has claimed node 12"):
+        live.lower_live(Run(ports, plan))
+    assert world.stops == []
+    assert {node_id: claims for node_id, claims in world.claims.items() if claims.open} == {
+        12: Claims(open=(theirs,))
+    }, "its own claims are withdrawn"
+    world.claims[12] = Claims()
+    live.lower_live(Run(ports, plan))
+    assert {node_id for node_id, claims in world.claims.items() if claims.open} == CONTROLLERS
+    lock.release_lock(ports)
+    assert not any(claims.open for claims in world.claims.values())
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from kafka_rollout.lowering import offline
 from kafka_rollout.lowering.offline import undo_offline
 from kafka_rollout.lowering.outage_facts import estimate_outage, offline_facts
 from kafka_rollout.metadata_log.losses import Loss
+from kafka_rollout.model.claims import Claim, Claims
 from kafka_rollout.model.plan import Lowering, Plan
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts
@@ -54,6 +55,27 @@ FORWARD: tuple[Step, ...] = (
     offline.start_controllers,
     offline.start_brokers,
 )
+
+
+def test_all_nodes_are_claimed_before_the_first_stops_and_their_claims_are_read_once_more(
+    world: FakeCluster, ports: ClusterPorts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan, stop = approved(ports), world.stop
+    seen: list[int] = []
+
+    def count(node_id: int) -> None:
+        seen.append(sum(len(claims.open) for claims in world.claims.values()))
+        stop(node_id)
+
+    monkeypatch.setattr(world, "stop", count)
+    theirs = Claim(cluster_id="x", node_id=12, run_id="theirs", nonce="ab" * 16, at=1.0, database="theirs.db")
+    world.claims[12] = Claims(closed=theirs)
+    with pytest.raises(RefusedError, match="does not know this change"):
+        offline.stop_all(Run(ports, plan))
+    assert seen == []
+    world.claims.clear()
+    offline.stop_all(Run(ports, plan))
+    assert set(seen) == {len(world.spec.nodes)}
 
 
 @pytest.fixture

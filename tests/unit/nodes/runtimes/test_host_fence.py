@@ -13,6 +13,7 @@ import pytest
 
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.control.lock import calls_of
+from kafka_rollout.model.claims import Claim
 from kafka_rollout.model.plan import ConfigChange
 from kafka_rollout.model.topology import ClusterSpec, HostCommand, NodeSpec, Role, ServiceSpec
 from kafka_rollout.nodes.runtimes.hosts.service import SshServiceRuntime
@@ -46,12 +47,15 @@ def runtime_on(host: FakeHost) -> SshServiceRuntime:
     return SshServiceRuntime(cluster, host, Release.parse, sleep=clock.sleep, monotonic=clock.monotonic)
 
 
+CLAIM = Claim(cluster_id="x", node_id=1, run_id="run-1", nonce="ab" * 16, at=1.0, database="a.db")
 CALLS: dict[str, Callable[[SshServiceRuntime], object]] = {
     "bring": lambda runtime: runtime.bring(PREPARED, Release(4, 4, 0)),
     "prepare_stop": lambda runtime: runtime.prepare_stop(PREPARED),
     "stop": lambda runtime: runtime.stop(PREPARED, deadline_s=180),
     "install": lambda runtime: runtime.install(PREPARED, R431, [CHANGE]),
     "start": lambda runtime: runtime.start(PREPARED),
+    "claim": lambda runtime: runtime.claim(PREPARED, CLAIM),
+    "end_claims": lambda runtime: runtime.end_claims(PREPARED, [CLAIM], changed=True),
 }
 
 

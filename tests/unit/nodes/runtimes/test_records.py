@@ -101,3 +101,13 @@ def test_what_is_tried_is_what_a_shell_finds(tmp_path: Path) -> None:
     shown = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=True).stdout.splitlines()
     assert find_full(read_try(shown) or "")
     assert list(folder.iterdir()) == []
+
+
+def test_the_claims_of_a_node_are_read_in_the_command_that_reads_its_unit() -> None:
+    host, lines = FakeHost(), list[str]()
+    host.on_command = lines.append
+    runtime_on(host).process(node(1))
+    reading = [line for line in lines if "claims" in line]
+    assert len(reading) == 1
+    assert reading[0].startswith("LC_ALL=C TZ=UTC systemctl show ")
+    assert len(lines) == 2  # and the jars that the process has opened, once for each process
