@@ -10,7 +10,7 @@ import pytest
 from kafka_rollout.model.file_access import FileAccess
 from kafka_rollout.model.host_state import HostState, PlaceState, StartFileKind, StartPath, StartPlace
 from kafka_rollout.model.jvm_options import LostOption, NextOptions
-from kafka_rollout.model.topology import NodeSpec, Role, ServiceSpec
+from kafka_rollout.model.topology import NodeSpec, PackageSpec, Role, ServiceSpec
 from kafka_rollout.nodes.runtimes.hosts.start_paths import _USES
 from kafka_rollout.nodes.runtimes.start_files import all_start_files, all_start_paths
 from kafka_rollout.planning.findings.jvm_options import jvm_option_losses
@@ -55,6 +55,21 @@ def test_no_kind_of_path_that_the_user_of_the_unit_cannot_use_is_without_a_findi
         path = StartPath(kind=kind, path="/opt/kafka/x", now=NOW, after={NEW: replace(then, access=one)})
         found = [str(finding) for finding in start_path_findings(node, replace(HOST, start_paths=(path,)), [NEW])]
         assert [one for one in found if "kafka" in one and ("cannot read /x" in one or "why" in one)]
+
+
+@pytest.mark.parametrize("kind", StartFileKind)
+@pytest.mark.parametrize("is_edited", [True, None])
+def test_no_kind_of_path_that_a_package_replaces_is_without_a_finding(
+    kind: StartFileKind, is_edited: bool | None
+) -> None:
+    package = PackageSpec(install=("/usr/bin/apt-get", "install", "kafka={version}"), check=())
+    service = ServiceSpec(host="k", package=package)
+    node = NodeSpec(node_id=1, name="k", roles=frozenset({Role.BROKER}), service=service)
+    path = StartPath(kind=kind, path="/opt/kafka/x", now=NOW, after={NEW: NOW}, is_edited=is_edited)
+    for releases in ([NEW], []):
+        (found,) = start_path_findings(node, replace(HOST, start_paths=(path,)), releases)
+        assert found.code == ("START-PATH-SWITCHED" if is_edited else "START-PATH-UNKNOWN")
+        assert "/opt/kafka/x" in found.sentence
 
 
 def test_the_user_of_the_unit_is_asked_in_one_place() -> None:

@@ -224,6 +224,11 @@ def _edited_findings(node: NodeSpec, host: HostState, move: str) -> Iterator[Fin
         elif path.is_edited is None:
             unknown.append(path.path)
     install = node.service.package.install if node.service and node.service.package else ()
+    extract = (
+        "dpkg-deb --fsys-tarfile PACKAGE.deb | tar --extract"
+        if is_apt(install)
+        else "rpm2cpio PACKAGE.rpm | cpio --extract"
+    )
     drop_in = f"a drop-in (`systemctl edit {host.unit}`)"
     for (kind, is_needed), paths in edited.items():
         divert = " Or keep it with `dpkg-divert --local --no-rename --add FILE` as root." if is_apt(install) else ""
@@ -240,7 +245,8 @@ def _edited_findings(node: NodeSpec, host: HostState, move: str) -> Iterator[Fin
             f"Node {node.node_id} reads {few(paths, limit=_SHOWN)} ({kind.value}) at its start. This belongs to the "
             f"package of Kafka on host {host.name}, and was edited there. Each installation, also that of a rollback, "
             "replaces it with the file of the package.",
-            f"Before the run, {own}. Then restore the file of the package.{divert}",
+            f"Before the run, {own}. Then copy the file out of the package (`{extract}`): a "
+            f"reinstallation can restart the node.{divert}",
             severity=BLOCKER if is_needed and kind is not StartFileKind.LOGGING else WARNING,
         )
     if unknown:
