@@ -34,7 +34,8 @@ class Shell:
     def run(self, node: object, command: str) -> Done:
         of_folder = f"case $5 in {self.read_only}) echo ro,relatime;; *) echo rw,errors=ro-x;; esac"
         findmnt = f"findmnt() {{ {self.findmnt or of_folder}; }}; "
-        ran = subprocess.run(["sh", "-c", findmnt + command], capture_output=True, check=False, timeout=20)
+        home, line = self.read_only.parent, findmnt + command
+        ran = subprocess.run(["sh", "-c", line], cwd=home, capture_output=True, check=False, timeout=20)
         return Done(ran.returncode, ran.stdout, ran.stderr.decode())
 
 

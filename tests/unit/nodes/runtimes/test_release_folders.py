@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory, mkdtemp
 
 import pytest
 
@@ -314,9 +314,11 @@ def test_jars_that_the_ssh_user_cannot_read_need_a_right_and_no_other_folder(
     place = (libs.parent / closed).resolve()
     place.chmod(0o600)
     runtime, node = runtime_at(libs, tmp_path)
-    runtime.shell = _AsOther(runtime.shell)  # type: ignore[assignment, arg-type]
-    with pytest.raises(RefusedError) as refused:
-        runtime.bring(node, RELEASE)
+    with TemporaryDirectory() as login:
+        Path(login).chmod(0o777)
+        runtime.shell = _AsOther(login)  # type: ignore[assignment]
+        with pytest.raises(RefusedError) as refused:
+            runtime.bring(node, RELEASE)
     assert "cannot be read by the SSH user" in refused.value.sentence
     assert closed.endswith(".jar") or f"who cannot enter and list {place}" in refused.value.sentence
     right = f"chmod a+x {place}" if ".." in closed else f"setfacl -R -m u:USER:rX {libs.parent}"
@@ -326,12 +328,14 @@ def test_jars_that_the_ssh_user_cannot_read_need_a_right_and_no_other_folder(
 
 @dataclass
 class _AsOther:
-    """A host on which the SSH user is not root."""
+    """A host on which the SSH user is not root. `login`: its home folder."""
 
-    host: LocalHost
+    login: str
 
     def run(self, host: str, command: str | Sequence[str], *, text: str | None = None, **more: object) -> Done:
         line = command if isinstance(command, str) else shlex.join(command)
         user = 65534 if os.geteuid() == 0 else None
-        ran = subprocess.run(["sh", "-c", line], input=text, capture_output=True, text=True, user=user, check=False)
+        ran = subprocess.run(
+            ["sh", "-c", line], input=text, capture_output=True, text=True, user=user, cwd=self.login, check=False
+        )
         return Done(ran.returncode, ran.stdout.encode(), ran.stderr)
