@@ -84,6 +84,7 @@ from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.state import ClusterState, find_ended_claims
 from kafka_rollout.observation.cluster_ports import ClusterPorts, ReadPorts, levels_now, observe, observe_some
 from kafka_rollout.observation.run import Run
+from kafka_rollout.planning.findings.claims import check_claims
 from kafka_rollout.planning.findings.configuration import DIRECTORIES_CHECK, directory_findings
 from kafka_rollout.planning.findings.releases import GAPS_CHECK, OF_FEATURE_PLANS, gap_findings
 from kafka_rollout.planning.plan_checks import unknown_responses
@@ -174,6 +175,7 @@ def plan_features(
     checked = (
         *sort_findings(verdict.findings, (LEVELS_CHECK, USERS_CHECK)),
         RIGHTS_CHECK.ran(right_findings(ports.cluster, state.missing_rights)),
+        check_claims(ports.cluster, state),
         GAPS_CHECK.ran(
             gap_findings(
                 ports.catalogue, tuple(one for one in sorted(releases) if one in ports.catalogue), OF_FEATURE_PLANS

@@ -29,6 +29,7 @@ from kafka_rollout.features.requests import (
     exit_code,
     parse_requests,
 )
+from kafka_rollout.model.claims import Claim, Claims
 from kafka_rollout.model.plan import Direction, Plan
 from kafka_rollout.model.state import GroupState, NodeFeatures
 from kafka_rollout.model.topology import NodeSpec
@@ -206,6 +207,18 @@ def test_users_that_came_after_the_approval_stop_it(ports: ClusterPorts, cluster
     with pytest.raises(RefusedError, match="late"):
         apply_features(Run(ports, plan))
     assert sent(cluster) == []
+
+
+def test_no_level_is_planned_or_sent_while_a_run_of_another_database_changes_a_node(
+    ports: ClusterPorts, cluster: FakeCluster
+) -> None:
+    theirs = Claim(cluster_id="x", node_id=12, run_id="theirs", nonce="ab" * 16, at=1.0, database="theirs.db")
+    plan = plan_for(ports, down="transaction.version=1")
+    cluster.claims[12] = Claims(open=(theirs,))
+    with pytest.raises(LockHeldError, match=r"Run theirs of another database \(theirs\.db\) has claimed node 12"):
+        apply_features(Run(ports, plan))
+    assert sent(cluster) == []
+    assert [one.code for one in plan_for(ports, down="transaction.version=1").blockers] == ["OTHER-DATABASE"]
 
 
 def test_the_cluster_s_lock_keeps_a_second_update_out(

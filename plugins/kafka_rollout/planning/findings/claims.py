@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 
-from kafka_rollout.base.findings import BLOCKER, WARNING, Check, Finding, FindingCode, Need
+from kafka_rollout.base.findings import BLOCKER, WARNING, Check, Checked, CheckOf, Finding, FindingCode, Need
 from kafka_rollout.base.wording import nodes
 from kafka_rollout.model.claims import Claim
 from kafka_rollout.model.state import ClusterState
+from kafka_rollout.model.topology import ClusterSpec
 
 TAKE_OVER = (
     "If it is your run, set KAFKA_ROLLOUT_DATABASE to its database. Else finish or end it with that database. If that "
@@ -32,6 +33,7 @@ CLAIMS_CHECK = Check(
     "Runs of other databases",
     "operations.md#the-lock",
     (OTHER_RUN, CLAIMS_UNKNOWN),
+    of=(CheckOf.UPGRADE, CheckOf.DOWNGRADE, CheckOf.FEATURES),
     needs=(Need.NODES,),
 )
 
@@ -52,8 +54,13 @@ def _describe(run: str, claims: list[Claim], *, ended: bool) -> str:
     return f"{run} ({claims[-1].database}) has claimed {where} since {time} and has not ended."
 
 
-def claim_findings(cluster: str, state: ClusterState) -> Iterator[Finding]:
-    """Yield the findings of one observation."""
+def check_claims(cluster: ClusterSpec, state: ClusterState) -> Checked:
+    """Return the check of one observation."""
+    hidden = "" if cluster.manages_nodes else "Without a runtime, no host shows a run of another database."
+    return CLAIMS_CHECK.ran(_findings(cluster.name, state), unless=hidden)
+
+
+def _findings(cluster: str, state: ClusterState) -> Iterator[Finding]:
     others = [node.other_claims for node in state.nodes.values()]
     take_over = TAKE_OVER.format(cluster=cluster)
     severity = BLOCKER if state.compares_claims else WARNING

@@ -51,7 +51,7 @@ from kafka_rollout.model.state import (
     majority,
 )
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
-from kafka_rollout.planning.findings.claims import CLAIMS_CHECK, claim_findings
+from kafka_rollout.planning.findings.claims import check_claims
 from kafka_rollout.planning.findings.clients import CLIENTS_CHECK, USE_CHECK, client_findings, use_findings
 from kafka_rollout.planning.findings.not_observable import OBSERVABLE_CHECK, not_observable_findings
 from kafka_rollout.planning.findings.releases import REPORTED_CHECK, reported_release_findings
@@ -324,10 +324,7 @@ def check_cluster(
         ),
         CLIENTS_CHECK.ran(client_findings(cluster, catalogue, state, target=target)),
         USE_CHECK.ran(use_findings(cluster, state)),
-        CLAIMS_CHECK.ran(
-            claim_findings(cluster.name, state),
-            unless="" if cluster.manages_nodes else "Without a runtime, no host shows a run of another database.",
-        ),
+        check_claims(cluster, state),
     )
 
 

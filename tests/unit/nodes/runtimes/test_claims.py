@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from platform import node as host_name
@@ -10,15 +10,17 @@ from platform import node as host_name
 import pytest
 
 from kafka_rollout.model.claims import Claim, Claims
-from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role
+from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role, ServiceSpec
 from kafka_rollout.nodes.runtimes.hosts.service import SshServiceRuntime
 from kafka_rollout.nodes.runtimes.hosts.unit_state import parse_claims
 from kafka_rollout.nodes.runtimes.local_process import LocalProcessRuntime
 from kafka_rollout.ports.cluster import NodeRuntime
 from kafka_rollout.releases.facts import Release
 from tests.fakes.local_host import LocalHost
+from tests.fakes.ssh_host import SshHost, ssh_shell
 from tests.unit.nodes.runtimes.test_local_process import NoJars
 
+World = tuple[NodeRuntime, NodeSpec, Path]
 NONCES = [f"{number:032x}" for number in range(3)]
 
 
@@ -29,21 +31,29 @@ def claim_of(number: int, **fields: object) -> Claim:
     return replace(claim, **fields)  # type: ignore[arg-type]
 
 
-@pytest.fixture(params=["local", "shell"])
-def world(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[NodeRuntime, NodeSpec, Path]:
-    """A runtime, a node, and the folder of its claims. `shell`: the lines of the SSH user, in a real shell."""
+@pytest.fixture(params=["local", "shell", "ssh"])
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    """A runtime, a node, and the folder of its claims. `shell`: the lines of the SSH user, in a real shell; `ssh`: also
+    over a real connection."""
+    if request.param == "ssh":
+        remote = SshHost(tmp_path)
+        (remote.folder / "unit").write_text("LoadState=loaded\nActiveState=inactive\nMainPID=0\n")
+        node = NodeSpec(node_id=1, name="kafka-1", roles=frozenset({Role.BROKER}), service=ServiceSpec(host="kafka-1"))
+        cluster = ClusterSpec(name="far", runtime="ssh_service", nodes=(node,))
+        with ssh_shell(remote) as shell:
+            folder = remote.home / ".kafka-rollout" / "claims" / host_name() / "kafka.service"
+            yield SshServiceRuntime(cluster, shell, Release.parse), node, folder
+        return
     if request.param == "shell":
         host = LocalHost(tmp_path / "home")
         cluster = ClusterSpec(name="far", runtime="ssh_service", nodes=(host.node,))
         folder = host.home / ".kafka-rollout" / "claims" / host_name() / "kafka.service"
-        return SshServiceRuntime(cluster, host, Release.parse), host.node, folder
+        yield SshServiceRuntime(cluster, host, Release.parse), host.node, folder
+        return
     home = tmp_path / "node"
     home.mkdir()
     node = NodeSpec(node_id=1, name="kafka-1", roles=frozenset({Role.BROKER}), directory=str(home))
-    return LocalProcessRuntime(ClusterSpec(name="near", nodes=(node,)), NoJars()), node, home / "claims"
-
-
-World = tuple[NodeRuntime, NodeSpec, Path]
+    yield LocalProcessRuntime(ClusterSpec(name="near", nodes=(node,)), NoJars()), node, home / "claims"
 
 
 def test_the_newest_of_several_claims_stays_as_the_closed_one(world: World) -> None:
