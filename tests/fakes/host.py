@@ -58,6 +58,7 @@ class FakeHost:
     inodes: dict[str, int] = field(default_factory=dict)
     journal: tuple[int, str, str] = (0, "", "")
     entries: str = ""
+    capabilities: str = ""
     dropped: str = ""
     disk: int = 1 << 30
     unreadable: dict[str, str] = field(default_factory=dict)
@@ -410,6 +411,7 @@ class FakeHost:
             f"ActiveState={self.active}\nSubState={self.sub}\nMainPID={self.pid}\n"
             f"ExecMainPID={50 + self.started}\nExecMainStartTimestamp=Mon 2026-11-23 06:11:{second} UTC\n"
             f"NRestarts={self.restarts}\nTimeoutStopUSec={self.stop}\nUser=kafka\n"
+            f"AmbientCapabilities={self.capabilities}\n"
             f"Id={self.unit_id}\nMachine={self.machines.get(self.asked, machine_id(name=self.asked))}\n"
         )
 

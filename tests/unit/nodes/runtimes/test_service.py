@@ -510,6 +510,23 @@ def test_a_command_that_fails_leaves_what_it_reports_unknown(
     assert runtime_on(host).host(node, [R431]).unknown == unknown
 
 
+def test_the_unit_is_named_whose_capabilities_hide_the_jars(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = FakeHost.run
+
+    def fail(self: FakeHost, host: str, words: str | list[str], **options: Any) -> Done:
+        line = words if isinstance(words, str) else shlex.join(words)
+        if line.startswith("sudo -n -u kafka /usr/bin/ls"):
+            return Done(1, b"", "Permission denied")
+        return run(self, host, words, **options)
+
+    monkeypatch.setattr(FakeHost, "run", fail)
+    found = runtime_on(FakeHost(capabilities="cap_net_bind_service")).host(NODE, [R431]).unknown
+    assert found == (
+        "the jars that the process has opened, because the unit has AmbientCapabilities=cap_net_bind_service, which "
+        "its user has not",
+    )
+
+
 def test_owners_of_the_files_that_a_run_changes_are_read() -> None:
     host = FakeHost(owners={"/etc/kafka": (0o40750, "kafka")})
     paths = {path.path: (path.owner, path.mode) for path in runtime_on(host).host(NODE, [R431]).paths}

@@ -72,7 +72,7 @@ from kafka_rollout.releases.facts import Release
 
 _PROPERTIES = (
     "LoadState,ActiveState,SubState,MainPID,ExecMainPID,ExecMainStartTimestamp,NRestarts,TimeoutStopUSec,User,"
-    "UnitFileState,ExecStop,Id"
+    "UnitFileState,ExecStop,Id,AmbientCapabilities"
 )
 # Below the home of the SSH user, which hosts can share. Not by names of the inventory, which another one can have.
 CLAIMS = '{records}/claims/"$(uname -n)"/{unit}'
@@ -164,6 +164,8 @@ class UnitState:
     machine: str = ""
     """What only this running machine reports; empty if it is not known."""
     claims: Claims = field(default_factory=Claims)
+    capabilities: str = ""
+    """AmbientCapabilities, as systemd shows them."""
     wrapper: str = ""
     """The program of its main process if Kafka is a child of it, such as `sh`."""
 
@@ -229,6 +231,7 @@ def parse_unit(text: str) -> UnitState:
         stop_commands=tuple(match[1].strip() for match in _EXEC_STOP.finditer(text)),
         name=values.get("Id", ""),
         machine=found[0] if (found := _MACHINE_ID.fullmatch(values.get("Machine", ""))) else "",
+        capabilities=values.get("AmbientCapabilities", ""),
         wrapper=values.get("Program", "") if is_child else "",
     )
 
@@ -473,10 +476,12 @@ def _unknown_paths(service: ServiceSpec, paths: Iterable[HostPath], err: str) ->
 
 
 def _unknown_of_process(unit: UnitState, facts: HostFacts, denied: Sequence[str]) -> dict[str, bool]:
-    runs = unit.pid is not None
+    runs, jars = unit.pid is not None, "the jars that the process has opened"
+    if unit.capabilities:  # the kernel hides them from who has fewer (__ptrace_may_access)
+        jars += f", because the unit has AmbientCapabilities={unit.capabilities}, which its user has not"
     return {
         "the command line of the process": runs and not facts.arguments,
-        "the jars that the process has opened": runs and not denied and not facts.loaded_jars,
+        jars: runs and not denied and not facts.loaded_jars,
     }
 
 
