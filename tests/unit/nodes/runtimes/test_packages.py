@@ -154,6 +154,20 @@ def test_a_held_package_is_held_again_before_its_unit_can_start() -> None:
     assert free.held == set(), "nobody held it"
 
 
+def test_the_lock_of_another_package_manager_does_not_keep_a_node_down() -> None:
+    """`apt-mark hold` does not wait for it, and the package is installed."""
+    locked = Done(100, b"", "E: Could not get lock /var/lib/dpkg/lock")
+    host = host_with(pid=0, active="inactive", sub="dead", answers={"apt-mark": lambda _: locked})
+    assert runtime_on(host).install(NODE, R431, held=HELD.held) == (
+        "kafka is not held on host kafka-1 as before: E: Could not get lock /var/lib/dpkg/lock. Run `apt-mark hold "
+        "kafka` there as root."
+    )
+    assert (host.package, host.masked) == (["4.3.1"], False)
+    refused = host_with(pid=0, active="inactive", sub="dead", refused={"apt-mark"})
+    with pytest.raises(RefusedError):
+        runtime_on(refused).install(NODE, R431, held=HELD.held)
+
+
 @pytest.mark.parametrize("cut", ["systemctl mask", "apt-get", "apt-mark", "systemctl unmask"])
 def test_a_hold_outlives_a_kill_at_any_point(cut: str) -> None:
     host = host_with(pid=0, active="inactive", sub="dead", held={"kafka"}, cut_after=cut)

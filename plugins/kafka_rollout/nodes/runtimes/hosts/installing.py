@@ -15,7 +15,7 @@ import hashlib
 import posixpath
 import re
 import shlex
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -41,7 +41,7 @@ from kafka_rollout.nodes.runtimes.hosts.commands import (
     unusable,
 )
 from kafka_rollout.nodes.runtimes.hosts.package_states import find_unfinished, why_not_installed
-from kafka_rollout.nodes.runtimes.hosts.rights import DRAFT, held_names
+from kafka_rollout.nodes.runtimes.hosts.rights import DRAFT, HostRight, held_names
 from kafka_rollout.nodes.runtimes.hosts.shells import Done, refused_by_sudo
 from kafka_rollout.releases.facts import Release
 
@@ -333,10 +333,10 @@ def install_package(commands: HostCommands, node: NodeSpec, release: Release, he
     holds = [right for name, right in rights.holds().items() if name in held]
     why = "" if done.code == 0 else why_not_installed(commands, node, version)
     if not why:
-        for right in holds:
-            commands.change(node, right)
+        not_held = _hold(commands, node, holds)
         commands.change(node, rights.unmask)
-        return "" if done.code == 0 else _warning(commands, node, release, done)
+        failed = "" if done.code == 0 else _warning(commands, node, release, done)
+        return " ".join(filter(None, (failed, not_held)))
     for right in holds:  # as far as the package manager permits it now: a repetition needs a success
         commands.run_fenced(node, shlex.join(right.command()))
     what = (
@@ -350,6 +350,20 @@ def install_package(commands: HostCommands, node: NodeSpec, release: Release, he
             "the package in the inventory.",
         )
     raise FatalError(what, remedy="Install the package there by hand, or fix the command, then repeat the step.")
+
+
+def _hold(commands: HostCommands, node: NodeSpec, rights: Sequence[HostRight]) -> str:
+    """Hold packages again; return what is not held, as a sentence. `apt-mark` does not wait for the lock of dpkg, which
+    must not keep a node down."""
+    for right in rights:
+        done = commands.run_fenced(node, shlex.join(right.command()))
+        if done.code != 0:
+            commands.refuse_missing_right(node, right, done)
+            return (
+                f"{right.arguments[-1]} is not held on host {service_of(node).host} as before: {done.problem}. Run "
+                f"`{shlex.join((right.program, *right.arguments))}` there as root."
+            )
+    return ""
 
 
 def _warning(commands: HostCommands, node: NodeSpec, release: Release, done: Done) -> str:
