@@ -34,3 +34,16 @@ def traffic_verdict(events: Sequence[Event], *lost: Discrepancy) -> TrafficVerdi
         discrepancies=lost,
         series=tuple(TrafficSample(float(at), 1.0, 30) for at in range(first - 10, last + 10)),
     )
+
+
+def traffic_so_far(*lost: Discrepancy) -> TrafficVerdict:
+    """What a check finds while the traffic goes on."""
+    return TrafficVerdict(
+        acknowledged=100,
+        stored=100 - sum(one.count for one in lost),
+        transactions={"committed": 1},
+        consumed={"classic": 100},
+        redelivered={"classic": 0},
+        unavailable_s={},
+        discrepancies=lost,
+    )

@@ -25,7 +25,7 @@ CHANGING = {
     "metadata_logs": (ports.MetadataLogs, ports.MetadataLogQueries, ports.MetadataLogChanges),
 }
 UNFENCED = {"close", "elect_preferred_leaders"}  # of the cluster's admin API; the protocol says why
-READING = {"metrics", "classes", "logs", "outside"}
+READING = {"metrics", "classes", "logs", "outside", "traffic"}
 OF_THE_TOOL = {"run_id", "cluster", "catalogue", "rehearsals", "run", "lock", "clock", "confirm_approval"}
 MEMORY = {"racks", "claimed"}
 

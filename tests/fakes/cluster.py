@@ -46,7 +46,9 @@ from kafka_rollout.model.unclean_elections import unclean_elections
 from kafka_rollout.rehearsal.result import RehearsalResult
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import METADATA_VERSION, Catalogue, Release, VersionRange
+from kafka_rollout.run.traffic import TrafficVerdict
 from tests.fakes.clock import FakeClock
+from tests.traffic import traffic_so_far
 from tools.demo.folder import PROJECT_ROOT
 
 INCLUDE = PROJECT_ROOT / "include"
@@ -166,6 +168,8 @@ class FakeCluster:
         self.dropped: dict[int, frozenset[str]] = {}  # broker → features that its registration lacks
         self.in_zookeeper_mode = False
         self.groups: list[GroupState] = []
+        self.traffic: TrafficVerdict | None = traffic_so_far()  # what a check of the test traffic finds
+        self.traffic_problem = ""  # why there is no result
         self.transactions: list[TransactionState] = []
         self.coordinator_answers: dict[str, str] = {}  # coordinator partition → error name; NONE for the others
         self.rehearsed: RehearsalResult | None = None  # None: its nodes have no files to copy

@@ -50,6 +50,7 @@ from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.rehearsal.job import RehearsalJob
 from kafka_rollout.rehearsal.result import RehearsalResult
 from kafka_rollout.releases.facts import ELR_VERSION, KRAFT_VERSION, METADATA_VERSION, Release
+from kafka_rollout.run.traffic import TrafficVerdict
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.kafka_classes import FakeClasses
 from tests.fakes.logs import FakeLogs
@@ -431,6 +432,18 @@ class FakeRehearsals:
         return self._cluster.rehearsed
 
 
+class FakeTraffic:
+    """The test traffic of a run on a FakeCluster, which does not take place."""
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self._cluster = cluster
+
+    def check(self) -> TrafficVerdict | None:
+        if self._cluster.traffic_problem:
+            raise TransientError(self._cluster.traffic_problem)
+        return self._cluster.traffic
+
+
 def hidden_bench(cluster: FakeCluster, home: Path, *, metrics: bool = False, run_id: str = "run-1") -> ClusterPorts:
     """The fake cluster as a managed service shows it: brokers alone, no hosts, without `metrics` no agents."""
     spec = replace(cluster.spec, nodes=cluster.spec.brokers, runtime="none")
@@ -454,6 +467,7 @@ def fake_ports(cluster: FakeCluster, home: Path, *, run_id: str = "run-1") -> Cl
         logs=FakeLogs(cluster),
         metadata_logs=FakeMetadataLogs(cluster),
         rehearsals=FakeRehearsals(cluster),
+        traffic=FakeTraffic(cluster),
         run=run_history(home, cluster.spec.name, run_id, clock=cluster.clock.now),
         lock=change_lock(home, clock=cluster.clock.now),
         clock=cluster.clock,

@@ -56,7 +56,7 @@ from kafka_rollout.rehearsal.job import Rehearsals
 from kafka_rollout.releases.facts import Catalogue
 from kafka_rollout.releases.reported import identify_by_levels
 from kafka_rollout.run.events import Approval
-from kafka_rollout.run.ports import ChangeLock, RunQueries, RunStore
+from kafka_rollout.run.ports import ChangeLock, RunQueries, RunStore, RunTraffic
 
 
 class ReadPorts(Protocol):
@@ -111,6 +111,7 @@ class ClusterPorts:
     logs: CoordinatorLogs
     metadata_logs: MetadataLogs
     rehearsals: Rehearsals
+    traffic: RunTraffic
     run: RunStore
     lock: ChangeLock
     clock: Clock

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from kafka_rollout.base.errors import RefusedError, SkippedStepError
+from kafka_rollout.base.errors import RefusedError, RolloutError, SkippedStepError
 from kafka_rollout.base.wording import few
-from kafka_rollout.control.approval import refuse_unproved
+from kafka_rollout.control.approval import accepted_doubts, refuse_unproved
 from kafka_rollout.model.broker_views import find_disagreements
 from kafka_rollout.model.contents import (
     PARTS,
@@ -25,6 +25,7 @@ from kafka_rollout.model.contents import (
     new_settings,
 )
 from kafka_rollout.model.plan import Lowering
+from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.observation.cluster_ports import ClusterPorts, ReadPorts, levels_now, until
 from kafka_rollout.observation.run import ReadRun, Run
 from kafka_rollout.planning.findings.configuration import find_expected_configs
@@ -36,7 +37,7 @@ from kafka_rollout.run.projections.approvals import (
     newest_comparison,
     newest_decision,
 )
-from kafka_rollout.run.projections.runs import has_acted
+from kafka_rollout.run.projections.runs import has_acted, run_of
 from kafka_rollout.run.step_events import ComparedAfter, ContentsCompared, ContentsTaken
 from kafka_rollout.run.view import RunView
 
@@ -87,7 +88,8 @@ def compare_with_state(run: Run, after: ComparedAfter) -> tuple[Difference, ...]
     A stored state that is lost is a difference: what changed is unknown.
     """
     before = load_state_before(run.ports)
-    accepted = _accepted(run) if after is ComparedAfter.LEVELS else frozenset()
+    doubts = accepted_doubts(run)
+    accepted = accepted_differences(run) if after is ComparedAfter.LEVELS else frozenset()
     is_downgrade = after is ComparedAfter.DOWNGRADE
     dropped = dropped_settings(run.ports)
     expected = replace(find_expected_configs(run.plan, run.ports.catalogue), dropped=dropped)
@@ -123,6 +125,10 @@ def compare_with_state(run: Run, after: ComparedAfter) -> tuple[Difference, ...]
     differences = (
         *differences,
         *(replace(difference, accepted=difference.sentence in accepted) for difference in _access(run, now)),
+        *(
+            Difference("test traffic", "cluster", sentence, accepted=sentence in accepted or sentence in doubts)
+            for sentence in unproved_traffic(run)
+        ),
     )
     run.history.attach(
         COMPARED[after],
@@ -149,6 +155,27 @@ def compare_with_state(run: Run, after: ComparedAfter) -> tuple[Difference, ...]
     return differences
 
 
+def has_traffic(run: ReadRun) -> bool:
+    """Return whether the run was started with test traffic. A change of levels alone has none."""
+    return run.plan.terms is not None and run.plan.terms.traffic and run_of(run.history.events()) is not RunOf.FEATURES
+
+
+def unproved_traffic(run: Run) -> tuple[str, ...]:
+    """Compare the test traffic so far, while it goes on. Return what is lost, or unknown; empty without traffic."""
+    if not has_traffic(run):
+        return ()
+    try:
+        verdict = run.ports.traffic.check()
+    except RolloutError as error:
+        return (f"Test traffic: its records so far were not compared. {error.sentence}",)
+    if verdict is None:
+        return ("Test traffic: the run was started with it, and none has run.",)
+    if verdict.ok:
+        return ()
+    lost = tuple(f"Test traffic: {one.sentence}" for one in verdict.failures)
+    return lost or ("Test traffic: one kind of it has produced or consumed no record so far.",)
+
+
 def _disagreements(ports: ReadPorts, before: ClusterInventory | None, now: ClusterInventory) -> tuple[Difference, ...]:
     """Return what not all brokers have the same of.
 
@@ -169,7 +196,7 @@ def _access(run: ReadRun, now: ClusterInventory) -> tuple[Difference, ...]:
     return access_differences(run, now.acls, node_configs(run.ports)) if now.acls else ()
 
 
-def _accepted(run: ReadRun) -> frozenset[str]:
+def accepted_differences(run: ReadRun) -> frozenset[str]:
     """Return the sentences of the differences after the roll that an approver accepted."""
     compared = run.history.attachment(COMPARED[ComparedAfter.ROLL])
     if compared is None or compared["digest"] not in RunView.of(run.history.events()).accepted_digests(run.plan.hash):

@@ -36,21 +36,22 @@ from kafka_rollout.preparation import frozen_plan, state_comparison
 from kafka_rollout.preparation.lost_metadata import LOSSES
 from kafka_rollout.preparation.pinned_min_isr import refuse_changed_min_isr
 from kafka_rollout.preparation.proved_roll import refuse_unproved_nodes
+from kafka_rollout.preparation.proved_traffic import record_traffic_so_far
 from kafka_rollout.procedure.step import ApprovalRequest, Events, StepCall
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.roll.stop import unread_of_rollback
 from kafka_rollout.run.events import ApprovalOf, newest
-from kafka_rollout.run.projections.approvals import find_doubts_of_nodes
+from kafka_rollout.run.projections.approvals import find_doubts_of_nodes, find_doubts_of_traffic
 from kafka_rollout.run.projections.nodes import has_stopped_nodes
 from kafka_rollout.run.projections.observations import planned_trims, unproved_logs
 from kafka_rollout.run.projections.offline import stop_has_begun
-from kafka_rollout.run.proofs import is_traffic_unchecked
 from kafka_rollout.run.step_events import ComparedAfter, ScanEvaluated
 
 _LOSSES_SHOWN = _DIFFERENCES_SHOWN = 100
 _LISTED_NODES = 40  # of a release step; more are shown with ranges
 _LISTED_RUNS = 60
 NODE_LOGS = "node-logs"  # what `--accept-unknown` names to accept doubts about the logs of running nodes unread
+TEST_TRAFFIC = "test-traffic"  # the same of lost or unknown test records
 
 
 def levels_body(run: Run, support: Verdict) -> str:
@@ -81,7 +82,8 @@ def roll_body(run: Run, facts: Sequence[str] = ()) -> str:
         if run.plan.lowering is not Lowering.ONLINE
         else _trims(run.ports)
     )
-    return "\n\n".join([*_title(run.plan), *special, *_way(run.plan)])
+    traffic = _doubts_of_traffic(find_doubts_of_traffic(run.history.events()))
+    return "\n\n".join([*_title(run.plan), *traffic, *special, *_way(run.plan)])
 
 
 def plan_body(run: Run, facts: Sequence[str] = ()) -> str:
@@ -509,10 +511,11 @@ def _doubts_of_nodes(doubts: Sequence[str]) -> list[str]:
 
 
 def read_doubts(events: Events, what: ApprovalOf, text: str) -> tuple[str, ...]:
-    """Return the doubts about the running nodes that an approval with this text accepts."""
-    if what is not ApprovalOf.FINALIZE:
+    """Return the doubts about the running nodes and the test traffic that an approval with this text accepts."""
+    if what not in (ApprovalOf.FINALIZE, ApprovalOf.ROLL):
         return ()
-    return tuple(doubt for doubt in find_doubts_of_nodes(events) if is_listed(text, doubt))
+    doubts = (*find_doubts_of_nodes(events), *find_doubts_of_traffic(events))
+    return tuple(doubt for doubt in doubts if is_listed(text, doubt))
 
 
 def doubts_part(doubts: Iterable[str]) -> str:
@@ -567,6 +570,13 @@ def _check_roll(call: StepCall) -> str | None:
     return None
 
 
+def _check_roll_down(call: StepCall) -> str | None:
+    if reason := _check_roll(call):
+        return reason
+    record_traffic_so_far(call.run)
+    return None
+
+
 def _stopped(plan: Plan) -> str:
     return "all nodes" if plan.lowering is Lowering.OFFLINE else "all controllers"
 
@@ -578,6 +588,7 @@ def _check_finalize(call: StepCall) -> str | None:
     if not levels.pending_changes(call.run):
         return "Every planned level is already finalized."
     refuse_unproved_nodes(call.run, asks=True)
+    record_traffic_so_far(call.run)
     return None
 
 
@@ -590,16 +601,19 @@ def _finalize_body(call: StepCall) -> str:
     sentence = "The coordinator logs were not scanned (--no-scan)." if scan is None else scan.sentence
     undos = shown_level_undos(run, levels.undo_by_controller(run))
     body = approval_body(run.plan, support, what=ApprovalOf.FINALIZE, scan=sentence, undos=undos)
-    return "\n\n".join([*_doubts_of_nodes(find_doubts_of_nodes(events)), *_unchecked_traffic(events), body])
+    return "\n\n".join(
+        [*_doubts_of_nodes(find_doubts_of_nodes(events)), *_doubts_of_traffic(find_doubts_of_traffic(events)), body]
+    )
 
 
-def _unchecked_traffic(events: Events) -> list[str]:
-    """Return the notice that lost test records are not known yet; empty without test traffic."""
-    if not is_traffic_unchecked(events):
+def _doubts_of_traffic(doubts: Sequence[str]) -> list[str]:
+    if not doubts:
         return []
     return [
-        "**The records of the test traffic are compared at the end of the run**, when a rollback is no longer "
-        "possible. To see the result first, reject, and raise the levels with a new run."
+        heading(f"Test traffic that is lost or unknown: {len(doubts)}"),
+        "Records of the cluster's clients can be lost in the same way. Find the cause first: this approval accepts "
+        "exactly these lines, and what follows it cannot be undone.",
+        doubts_part(doubts),
     ]
 
 
@@ -713,7 +727,7 @@ ROLL_DOWN = ApprovalRequest(
     of=ApprovalOf.ROLL,
     subject=_roll_down_subject,
     body=lambda call: roll_body(call.run, _facts(call)),
-    check=_check_roll,
+    check=_check_roll_down,
 )
 ROLL_DIFFERENCES = ApprovalRequest(
     of=ApprovalOf.DIFFERENCES,

@@ -11,6 +11,7 @@ from kafka_rollout.lowering.live import lower_live
 from kafka_rollout.lowering.offline import undo_offline
 from kafka_rollout.preparation.frozen_plan import SCAN_BEFORE_ROLL
 from kafka_rollout.preparation.plan_making import REHEARSAL_RESULT
+from kafka_rollout.preparation.proved_traffic import refuse_unproved_traffic
 from kafka_rollout.procedure import actions, approval_requests, conditions
 from kafka_rollout.procedure.step import (
     CHANGES,
@@ -37,6 +38,7 @@ from kafka_rollout.procedure.step import (
     StepCall,
 )
 from kafka_rollout.run import events
+from kafka_rollout.run.projections.offline import stop_has_begun
 from kafka_rollout.run.projections.open_batches import BatchPart, RollOf, batches_of
 
 OBSERVE = ActStep(
@@ -147,7 +149,8 @@ RECORD_STATE = ActStep(
 COMPARE_AFTER_LEVELS = ActStep(
     id="compare_after_levels",
     label="Comparison after the levels",
-    doc="Compares effective configuration, contents and ACLs with the state before the run, with additions.",
+    doc="Compares effective configuration, contents and ACLs with the state before the run, with additions, and the "
+    "records of the test traffic so far.",
     progress="comparing configuration, contents and ACLs with the state before the run",
     act=actions.compare_after_levels,
     skip=conditions.changes_no_level,
@@ -351,6 +354,22 @@ def _offline_gate(label: str, *, is_rollback: bool = False) -> EachNode:
     return EachNode(step=gate, is_rollback=is_rollback)
 
 
+def _refuse_before_stop(call: StepCall) -> None:
+    """The last time at which the brokers deliver the records so far on the levels to which nothing returns."""
+    if not stop_has_begun(call.ports.run.events()):
+        refuse_unproved_traffic(call.run)
+
+
+def _stop_all(call: StepCall) -> list[int]:
+    _refuse_before_stop(call)
+    return list(offline.stop_all(call.run))
+
+
+def _lower_live(call: StepCall) -> str:
+    _refuse_before_stop(call)
+    return lower_live(call.run)
+
+
 def _install_snapshot(call: StepCall) -> dict[str, str]:
     installed = offline.install_snapshot(call.run)
     return {str(node_id): sentence for node_id, sentence in installed.items()}
@@ -411,7 +430,7 @@ OFFLINE_SECTION = Section(
         _offline(
             "stop_all",
             "Checks everything once more, then stops brokers, then controllers.",
-            lambda call: list(offline.stop_all(call.run)),
+            _stop_all,
         ),
         _offline(
             "choose_log",
@@ -478,7 +497,7 @@ LIVE_SECTION = Section(
             doc="Prepares the snapshot, stops the controllers, replays the end of the log, installs the snapshot and "
             "starts the controllers. After a failure they start on their old logs.",
             progress="lowering metadata.version with the controllers stopped",
-            act=lambda call: lower_live(call.run),
+            act=_lower_live,
             limits=CHANGES_LOGS,
             monitored=True,
             changes=True,

@@ -56,6 +56,8 @@ class BackgroundProcess:
     status: Mapping[str, Any]
     """Figures of a running process, and `error` of a failed one."""
     result: Mapping[str, Any] | None
+    asked: str = ""
+    """The newest request for a check of what it has done so far; empty without one."""
 
     @property
     def has_ended(self) -> bool:

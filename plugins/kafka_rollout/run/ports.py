@@ -13,6 +13,7 @@ from kafka_rollout.gates.gate import BeforeStop
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import ApprovalOf, Decision, E, Event, Responder
+from kafka_rollout.run.traffic import TrafficVerdict
 
 
 class RunQueries(Protocol):
@@ -125,6 +126,13 @@ class ChangeLock(Protocol):
     def break_(self, cluster: str, by: str) -> Lock | None:
         """Take the lock away from its holder; `by`, an approver, is recorded. Raises RefusedError while the holder
         acts."""
+        ...
+
+
+class RunTraffic(Protocol):
+    def check(self) -> TrafficVerdict | None:
+        """Compare what the test traffic of the run was acknowledged until now, while it goes on; None if the run never
+        had any. Raises TransientError if there is no result."""
         ...
 
 

@@ -398,6 +398,16 @@ class TrafficCompared(Event, kind="ledger"):
     verdict: TrafficVerdict
 
 
+class TrafficChecked(Event, kind="traffic-so-far"):
+    """The test traffic so far was compared, before a step that cannot be undone."""
+
+    unproved: tuple[str, ...]
+    """What is lost or unknown, as sentences."""
+
+    def line(self, words: Words) -> str:
+        return f"test traffic so far: {few(self.unproved) if self.unproved else 'nothing is lost'}"
+
+
 class OfflineEvent(Event):
     """An event of a downgrade by a snapshot, offline or live. Its kind starts with `offline-` or `live-`."""
 

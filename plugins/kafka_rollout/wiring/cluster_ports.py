@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, assert_never
 
@@ -19,6 +19,7 @@ from kafka_rollout.releases.documents.catalogue import get_catalogue
 from kafka_rollout.releases.facts import Catalogue, Release
 from kafka_rollout.releases.reported import identify_release
 from kafka_rollout.run.ports import ChangeLock, RunStore
+from kafka_rollout.run.traffic import TrafficVerdict
 
 if TYPE_CHECKING:
     from paramiko import SSHClient
@@ -131,6 +132,7 @@ def _open(
         ),
         metadata_logs=DirectoryMetadataLogs(cache, places),
         rehearsals=LocalRehearsals(cluster=cluster, admin=admin, runtime=runtime, clock=clock, settings=settings),
+        traffic=_TrafficOfRun(cluster, run_id, settings),
         run=run,
         lock=lock,
         clock=clock,
@@ -138,6 +140,18 @@ def _open(
     closing.callback(ports.admin.close)
     with closing:
         yield fence_cluster_ports(adjust(ports))
+
+
+@dataclass(frozen=True, slots=True)
+class _TrafficOfRun:
+    cluster: ClusterSpec
+    run_id: str
+    settings: Settings
+
+    def check(self) -> TrafficVerdict | None:
+        from kafka_rollout.traffic.processes.of_run import check_traffic
+
+        return check_traffic(self.cluster, self.run_id, settings=self.settings)
 
 
 def _reach_nodes(

@@ -17,7 +17,14 @@ from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.run.background import BackgroundKey, BackgroundKind, BackgroundState
 from kafka_rollout.run.traffic import TrafficVerdict
-from kafka_rollout.traffic.processes.of_run import BackgroundControl, Life, life_of, start_traffic, stop_traffic
+from kafka_rollout.traffic.processes.of_run import (
+    BackgroundControl,
+    Life,
+    check_traffic,
+    life_of,
+    start_traffic,
+    stop_traffic,
+)
 from kafka_rollout.traffic.processes.traffic import PARTITIONS, PLAIN_TOPIC, Journal, read_lines
 from kafka_rollout.traffic.traffic_check import LOG
 from tests.integration.conftest import MakeCluster
@@ -77,8 +84,12 @@ def test_traffic_of_both_protocols_is_compared_and_leaves_nothing_behind(spec: C
     pid = start(spec, folder)
     assert start(spec, folder) == pid, "a second start must find the first"
     wait_until(lambda: (folder / "period-1" / "consumed-consumer.tsv").exists() and committed(folder) > 10, 180)
+    so_far = check_traffic(spec, folder.name, settings=settings_of(folder))
+    assert so_far is not None
+    assert so_far.ok, so_far.discrepancies
     verdict = stop(spec, folder)
     assert verdict.ok, verdict.discrepancies
+    assert verdict.acknowledged > so_far.acknowledged == so_far.stored, "the traffic went on"
     assert set(verdict.consumed) == {"classic", "consumer"}
     assert verdict.transactions["aborted"] > 0
     assert verdict.stored == verdict.acknowledged

@@ -69,8 +69,6 @@ def finalize(
     home: Path,
     cluster: FakeCluster,
     before_finalizing: ScanResult | None,
-    *,
-    traffic: bool = False,
 ) -> ClusterPorts:
     """Roll all nodes; the second scan of the run returns `before_finalizing`, None: it leaves no result."""
     ports = fake_ports(cluster, home)
@@ -82,7 +80,7 @@ def finalize(
             of.run.attach(file, scan)
 
     monkeypatch.setattr(cli_run, "scan_logs", scan_logs)
-    request = Request(target=R431, finalize=FinalizePolicy.AFTER_APPROVAL, soak_s=0.0, traffic=traffic)
+    request = Request(target=R431, finalize=FinalizePolicy.AFTER_APPROVAL, soak_s=0.0)
     answers = Rejecting(cluster=ports.cluster, name="alice", reason="CHG-1", confirms=False)
     services = ShellServices(ports, Settings.from_environment(), None)
     with pytest.raises(RefusedError) as refused:
@@ -124,18 +122,6 @@ def test_the_approval_to_finalize_shows_how_each_level_can_be_undone(
     assert "#### metadata.version 21 → 30\n\n- Undo: **live**. kafka_downgrade to 3.9.1 lowers it while only" in told
     assert "Expected time without an active controller: about" in told
     assert "#### group.version 0 → 1\n\n- Undo: **by the controller**." in told
-
-
-@pytest.mark.parametrize("traffic", [True, False])
-def test_the_approval_to_finalize_says_that_the_test_traffic_is_not_compared_yet(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, traffic: bool
-) -> None:
-    monkeypatch.setattr(Rejecting, "shown", "")
-    monkeypatch.setattr(ShellServices, "start_traffic", lambda services: None)
-    cluster = FakeCluster(R391)
-    scan = scan_of(cluster, releases=[R391, R431], damage=())
-    finalize(monkeypatch, tmp_path, cluster, scan, traffic=traffic)
-    assert ("The records of the test traffic are compared at the end of the run" in Rejecting.shown) is traffic
 
 
 @pytest.mark.parametrize("releases", [[R431], None], ids=["not evaluated", "no result"])

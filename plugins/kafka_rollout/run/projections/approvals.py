@@ -21,8 +21,9 @@ from kafka_rollout.run.events import (
     events_of,
     find_text,
     has,
+    newest,
 )
-from kafka_rollout.run.step_events import ComparedAfter, ContentsCompared, GateChecked, GatePassed
+from kafka_rollout.run.step_events import ComparedAfter, ContentsCompared, GateChecked, GatePassed, TrafficChecked
 from kafka_rollout.run.view import INVALID, RunView
 
 
@@ -158,6 +159,12 @@ def find_doubts_of_nodes(events: Sequence[Event]) -> tuple[str, ...]:
     """Return what the approval to raise levels accepts: the doubts of the newest check of the running nodes."""
     seen = next((one for one in reversed(events_of(events, GateChecked)) if one.ref.kind is GateKind.NODES), None)
     return () if seen is None or seen.check is None or seen.check.passes else tuple(dict.fromkeys(seen.check.doubts))
+
+
+def find_doubts_of_traffic(events: Sequence[Event]) -> tuple[str, ...]:
+    """Return what the newest comparison of the test traffic so far did not prove."""
+    seen = newest(events, TrafficChecked)
+    return () if seen is None else seen.unproved
 
 
 def find_doubts(events: Sequence[Event]) -> tuple[str, ...]:

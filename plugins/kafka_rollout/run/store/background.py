@@ -17,7 +17,7 @@ from kafka_rollout.run.background import BackgroundKey, BackgroundKind, Backgrou
 from kafka_rollout.run.store.database import Database
 from kafka_rollout.run.store.tables import background
 
-_RUN, _STOP = "run", "stop"
+_RUN, _STOP, _CHECK = "run", "stop", "check "
 
 
 class SqlBackground:
@@ -92,6 +92,16 @@ class SqlBackground:
             of_kind = background.c.kind.in_(kinds or tuple(BackgroundKind))
             connection.execute(update(background).where(*which, of_kind).values(wanted=_STOP))
 
+    def request_check(self, key: BackgroundKey) -> str:
+        """Request a check of what the process has done so far; return the request, which its status then names. A
+        process that is to stop gets none.
+        """
+        asked = secrets.token_hex(4)
+        with self._database.begin() as connection:
+            which = (*_this(key), background.c.wanted != _STOP)
+            connection.execute(update(background).where(*which).values(wanted=f"{_CHECK}{asked}"))
+        return asked
+
     def _read(self, connection: Connection, key: BackgroundKey) -> BackgroundProcess | None:
         row = connection.execute(select(background).where(*_this(key))).one_or_none()
         if row is None:
@@ -108,6 +118,7 @@ class SqlBackground:
             settings=json.loads(row.settings),
             status=json.loads(row.status),
             result=json.loads(row.result) if row.result else None,
+            asked=row.wanted.removeprefix(_CHECK) if row.wanted.startswith(_CHECK) else "",
         )
 
 

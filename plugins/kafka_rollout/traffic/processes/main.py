@@ -16,10 +16,12 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import shutil
 import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from threading import Event
@@ -52,7 +54,7 @@ from kafka_rollout.run.store.background import SqlBackground
 from kafka_rollout.run.store.leases import SqlChangeLock
 from kafka_rollout.run.store.opening import database_of
 from kafka_rollout.run.traffic import TrafficSample, TrafficVerdict
-from kafka_rollout.traffic.processes.of_run import Heartbeat
+from kafka_rollout.traffic.processes.of_run import SO_FAR, Heartbeat
 from kafka_rollout.traffic.processes.traffic import (
     PARTITIONS,
     TOPICS,
@@ -62,6 +64,7 @@ from kafka_rollout.traffic.processes.traffic import (
     Samples,
     compare_journals,
     consumer,
+    copy_journals,
     plain_producer,
     read_log,
     read_samples,
@@ -170,7 +173,7 @@ def _run_traffic(
     heartbeat.status = traffic.status
     try:
         if not drain_only:
-            traffic.run(stop, lambda series: heartbeat.beat({"series": series}))
+            traffic.run(stop, lambda series: heartbeat.beat({"series": series}), lambda: heartbeat.asked)
         if heartbeat.is_replaced:
             return
         heartbeat.state = BackgroundState.COMPARING
@@ -206,6 +209,7 @@ class Traffic:
         self._consumers: list[Client] = []
         self._read_again = self._compared = 0  # records of the log, and acknowledged ones, at the end
         self._log_starts: dict[tuple[str, int], int] = {}
+        self._so_far: dict[str, Any] = {}
 
     def status(self) -> dict[str, Any]:
         clients = (*self._producers, *self._consumers)
@@ -215,6 +219,7 @@ class Traffic:
             "longest_gap_s": {client.name: round(client.longest_s, 2) for client in clients},
             "read_again": self._read_again,
             "compared": self._compared,
+            SO_FAR: self._so_far,
         }
 
     def create_topics(self) -> None:
@@ -256,8 +261,15 @@ class Traffic:
             except KafkaException as error:
                 log.warning("%s was not deleted: %s", name, error.args[0])
 
-    def run(self, stop: Event, report: Callable[[Sequence[TrafficSample]], None]) -> None:
-        """Produce and consume until `stop` is set. `report` receives the samples so far, every ten seconds."""
+    def run(
+        self,
+        stop: Event,
+        report: Callable[[Sequence[TrafficSample]], None],
+        asked: Callable[[], str] = lambda: "",
+    ) -> None:
+        """Produce and consume until `stop` is set. `report` receives the samples so far, every ten seconds. `asked`
+        returns the newest request for a check.
+        """
         self.create_topics()
         self._producers = [plain_producer(self._folder, self._client_settings, self._session, RATE_RECORDS)]
         if not ends_transactional_producers(self._lowered):
@@ -274,6 +286,8 @@ class Traffic:
             if time.monotonic() - reported_at > REPORT_SECONDS:
                 reported_at = time.monotonic()
                 report(samples.series)
+            if (request := asked()) and request != self._so_far.get("asked"):
+                self._so_far = {"asked": request, **self._checked()}
             waits = len(self._producers) == 1 or (len(self._consumers) == 1 and not ends_consumer_groups(self._lowered))
             if waits and time.monotonic() - probed_at > PROBE_SECONDS:
                 probed_at = time.monotonic()
@@ -322,15 +336,51 @@ class Traffic:
             self._consumers = [self._consumer(protocol) for protocol in protocols]
             for client in self._consumers:
                 client.start()
-        deadline = time.monotonic() + DRAIN_SECONDS
-        ends = self._end_offsets()
+        self._wait_for_consumers(self._end_offsets(), lambda client: client.read_to)
         for client in self._consumers:
-            while behind := [f"{t}-{p}" for (t, p), end in ends.items() if client.read_to.get((t, p), 0) < end]:
+            client.join(30)
+
+    def _wait_for_consumers(
+        self, ends: Mapping[tuple[str, int], int], reached: Callable[[Client], Mapping[tuple[str, int], int]]
+    ) -> None:
+        deadline = time.monotonic() + DRAIN_SECONDS
+        for client in self._consumers:
+            while behind := [f"{t}-{p}" for (t, p), end in ends.items() if reached(client).get((t, p), 0) < end]:
                 if time.monotonic() > deadline:
                     raise TransientError(f"{client.name} did not reach the end of {', '.join(behind)}.")
                 time.sleep(0.2)
-        for client in self._consumers:
-            client.join(30)
+
+    def _checked(self) -> dict[str, Any]:
+        try:
+            result = self.check()
+        except (RolloutError, KafkaException, OSError) as error:
+            log.error("The records so far were not compared: %s", error)
+            return {"error": str(error)}
+        for discrepancy in result.discrepancies:
+            log.error("so far: %s", discrepancy.sentence)
+        return {"result": to_json(result)}
+
+    def check(self) -> TrafficVerdict:
+        """Compare what was acknowledged until now, while the clients go on. Raises TransientError if a group or the
+        reader of the log does not reach what was the end when it began.
+
+        Each record that is acknowledged now is below these ends. So its transaction is decided when all have read so
+        far, and only then the outcomes are read.
+        """
+        folder = self._folder / SO_FAR
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(mode=0o700)
+        copy_journals(self._folder, folder, "acknowledged-*.tsv")
+        ends = self._end_offsets()
+        starts = read_log({**self._client_settings, "group.id": f"{self._group}-ends"}, folder, self._count_read)
+        self._wait_for_consumers(ends, lambda client: client.reached)
+        copy_journals(self._folder, folder, "transactions-*.tsv", "consumed-*.tsv")
+        marks = partial(read_marks, self._bootstrap_servers, self._security)
+        of_period = compare_journals(folder, marks, self._lowered, starts)
+        result = replace(with_earlier(self._settings["before"], of_period), series=())
+        if result.ok:
+            shutil.rmtree(folder)
+        return result
 
     def read_log(self) -> None:
         """Read the whole log again: what a consumer received before a node was replaced can be lost since."""

@@ -43,6 +43,7 @@ log = logging.getLogger(__name__)
 
 MODULE = "kafka_rollout.traffic.processes.main"
 LOG = "process.log"
+SO_FAR = "so_far"  # in the status: the newest check of a running process
 HEARTBEAT_S = 2.0
 LOST_AFTER_S = 60.0
 _LATE_AFTER_S = 10.0  # a process of another host is alive if its last report is newer
@@ -54,6 +55,7 @@ UNLOCKED_S = 120.0  # a run acquires the lock within this time after the monitor
 _FIRST_RECORD_S = 120.0
 _TRAFFIC_END_S = 180.0  # without progress; the consumers get 90 s for the rest of the logs
 _MONITOR_END_S = 20.0
+CHECK_S = 240.0
 
 
 class Life(Enum):
@@ -321,6 +323,37 @@ def stop_traffic(
     return _known_result(process)
 
 
+def check_traffic(
+    cluster: ClusterSpec,
+    run_id: str,
+    *,
+    settings: Settings | None = None,
+    on_progress: Callable[[str], None] = lambda _: None,
+) -> TrafficVerdict | None:
+    """Compare what was acknowledged until now, while the traffic goes on; the result over all periods, None if the run
+    never had traffic.
+
+    Of traffic that has ended, the last result. Raises TransientError if there is no result.
+    """
+    servers = cluster.bootstrap_servers
+    control = _control(cluster.name, run_id, BackgroundKind.TRAFFIC, settings, on_progress, servers=servers)
+    process, life = control.find()
+    if process is None:
+        return None
+    if process.state is BackgroundState.STOPPED and process.result is not None:
+        return from_json(TrafficVerdict, process.result)
+    if life is not Life.ALIVE or process.stop_requested:
+        raise TransientError(f"The test traffic does not run. {process.sentence}")
+    asked = control.record.request_check(control.key)
+    found = control.wait_until(lambda one: one.status.get(SO_FAR, {}).get("asked") == asked, CHECK_S)
+    if found is None:
+        raise TransientError(f"The test traffic did not compare its records in {CHECK_S:.0f} s. {process.sentence}")
+    so_far = found.status[SO_FAR]
+    if so_far.get("result") is None:
+        raise TransientError(f"The records of the test traffic could not be compared: {so_far.get('error')}")
+    return from_json(TrafficVerdict, so_far["result"])
+
+
 def _known_result(process: BackgroundProcess) -> TrafficVerdict:
     """The result over all periods; a period without one is unknown."""
     if process.state is BackgroundState.STOPPED and process.result is not None:
@@ -426,6 +459,7 @@ class Heartbeat:
         self.state = BackgroundState.RUNNING
         self.status: Callable[[], Mapping[str, Any]] = dict
         self.is_replaced = False
+        self.asked = ""
         self._record = record
         self._lock = lock
         self._process = process
@@ -453,6 +487,7 @@ class Heartbeat:
             row = self._record.report(self._process, self.state, pid=os.getpid(), status=self.status(), result=result)
             self._answered_at = now
             self.is_replaced = row is None
+            self.asked = "" if row is None else row.asked
             if row is None or row.stop_requested:
                 self._end("Another process replaced this one." if row is None else "The stop was requested.")
             elif self._process.settings.get("leased") and now - self._lock_read_at >= _LOCK_EVERY_S:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -592,6 +593,13 @@ def read_log(
     finally:
         journal.close()
         reader.close()
+
+
+def copy_journals(folder: Path, to: Path, *patterns: str) -> None:
+    """Copy journals as they are now, while their writers go on. A last line in the middle of its write is no record
+    yet."""
+    for path in (path for pattern in patterns for path in folder.glob(pattern)):
+        shutil.copyfile(path, to / path.name)
 
 
 def _offsets(reader: Consumer, place: TopicPartition) -> tuple[int, int]:

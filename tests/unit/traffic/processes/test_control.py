@@ -15,7 +15,7 @@ import pytest
 from pydantic import TypeAdapter
 from sqlalchemy import update
 
-from kafka_rollout.base.errors import FatalError
+from kafka_rollout.base.errors import FatalError, TransientError
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.run.background import BackgroundKey, BackgroundKind, BackgroundProcess, BackgroundState
 from kafka_rollout.run.store.background import SqlBackground
@@ -25,9 +25,11 @@ from kafka_rollout.traffic.processes import of_run
 from kafka_rollout.traffic.processes.of_run import (
     ALONE_S,
     LOG,
+    SO_FAR,
     BackgroundControl,
     Heartbeat,
     Life,
+    check_traffic,
     host_name,
     life_of,
     start_traffic,
@@ -162,6 +164,60 @@ def test_a_failed_comparison_on_another_host_is_an_error_that_names_the_host(
     with pytest.raises(FatalError, match="ended without a comparison: it did not reach the end") as error:
         stop(control)
     assert "on host elsewhere" in error.value.remedy
+
+
+def check(control: BackgroundControl) -> TrafficVerdict | None:
+    return check_traffic(SPEC, "run-1", settings=control.settings)
+
+
+def answer_checks(record: SqlBackground, monkeypatch: pytest.MonkeyPatch, **answer: Any) -> list[str]:
+    """The process answers each request; return the requests."""
+    requests: list[str] = []
+    real = SqlBackground.request_check
+
+    def request_check(self: SqlBackground, key: BackgroundKey) -> str:
+        requests.append(real(self, key))
+        process = record.read(key)
+        assert process is not None
+        assert process.asked == requests[-1]
+        record.report(process, BackgroundState.RUNNING, pid=1, status={SO_FAR: {"asked": process.asked, **answer}})
+        return requests[-1]
+
+    monkeypatch.setattr(SqlBackground, "request_check", request_check)
+    return requests
+
+
+def test_running_traffic_compares_its_records_so_far_as_often_as_it_is_asked(
+    control: BackgroundControl, record: SqlBackground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registered(record, "elsewhere", pid=1, folder="/journals")
+    requests = answer_checks(record, monkeypatch, result=asdict(PASSED))
+    assert check(control) == check(control) == PASSED
+    assert len(set(requests)) == 2
+    process = record.read(KEY)
+    assert process is not None
+    assert not process.stop_requested, "the traffic goes on"
+
+
+def test_records_so_far_that_cannot_be_compared_are_no_result(
+    control: BackgroundControl, record: SqlBackground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert check(control) is None, "the run never had traffic"
+    registered(record, "elsewhere", pid=1, folder="/journals")
+    answer_checks(record, monkeypatch, error="classic did not reach the end.")
+    with pytest.raises(TransientError, match="could not be compared: classic did not reach the end"):
+        check(control)
+    monkeypatch.undo()
+    monkeypatch.setattr(of_run, "CHECK_S", 0.0)
+    with pytest.raises(TransientError, match="did not compare its records in 0 s"):
+        check(control)
+    record.request_stop("demo", "run-1", BackgroundKind.TRAFFIC)
+    with pytest.raises(TransientError, match="The test traffic does not run"):
+        check(control)
+    process = record.read(KEY)
+    assert process is not None
+    record.report(process, BackgroundState.STOPPED, pid=1, status={}, result=asdict(PASSED))
+    assert check(control) == PASSED
 
 
 def test_a_run_without_traffic_has_no_result(control: BackgroundControl) -> None:

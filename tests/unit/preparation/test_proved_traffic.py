@@ -1,0 +1,186 @@
+"""What the test traffic lost so far is accepted by name before a step that cannot be undone, or the step is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafka_rollout.base.errors import RefusedError
+from kafka_rollout.model.plan import Lowering
+from kafka_rollout.model.state import CheckpointFile
+from kafka_rollout.observation.cluster_ports import ClusterPorts
+from kafka_rollout.planning.request import FinalizePolicy, Request
+from kafka_rollout.procedure.kinds import DOWNGRADE, UPGRADE
+from kafka_rollout.procedure.rehearsal import RehearsalServices, SaysLines
+from kafka_rollout.procedure.runner import Runner
+from kafka_rollout.procedure.step import Procedure
+from kafka_rollout.releases.facts import Release
+from kafka_rollout.run.events import Approval, ApprovalOf, Decision, Event, events_of
+from kafka_rollout.run.ports import Answer, Question
+from kafka_rollout.run.step_events import ContentsCompared
+from tests.fakes.cluster import R391, R431, FakeCluster
+from tests.fakes.ports import fake_ports
+from tests.integration.harness.faults.without_live import stage_no_live
+from tests.traffic import LOST, traffic_so_far
+
+QUICK: dict[str, Any] = {"rehearse": False, "scan": False, "soak_s": 0.0, "checks": 1, "interval_s": 1.0}
+UP = Request(target=R431, finalize=FinalizePolicy.AFTER_APPROVAL, traffic=True, **QUICK)
+DOWN = Request(target=Release(4, 2, 1), lowering=Lowering.LIVE, traffic=True, **{**QUICK, "scan": True})
+LINE = f"Test traffic: {LOST.sentence}"
+
+
+@dataclass
+class Approver:
+    """Approves everything but the differences that `of_differences` rejects."""
+
+    of_differences: Decision = Decision.APPROVED
+    bodies: dict[ApprovalOf, str] = field(default_factory=dict)
+
+    @property
+    def terminal(self) -> None:
+        return None
+
+    @property
+    def present(self) -> bool:
+        return False
+
+    def ask(self, question: Question) -> Answer:
+        self.bodies[question.what] = question.body.replace("\\", "")
+        decision = self.of_differences if question.what is ApprovalOf.DIFFERENCES else Decision.APPROVED
+        return Answer(by="alice", decision=decision, reason="CHG-1")
+
+    def show(self, body: str) -> None: ...
+
+
+def run(ports: ClusterPorts, approver: Approver, procedure: Procedure, request: Request) -> None:
+    Runner(
+        ports=ports,
+        procedure=procedure,
+        request=request,
+        answers=approver,
+        services=RehearsalServices(ports),
+        progress=SaysLines(lambda line: None),
+    ).run()
+
+
+def world_of(release: Release, **more: Any) -> FakeCluster:
+    world = FakeCluster(release, **more)
+    world.java = 17
+    for node in world.nodes.values():
+        node.checkpoints.append(CheckpointFile(node_id=0, path="x", end_offset=500, epoch=3, size=1, modified_at=4e9))
+    return world
+
+
+def at_event(ports: ClusterPorts, monkeypatch: pytest.MonkeyPatch, is_it: Callable[[Event], bool], act: Any) -> None:
+    kind = type(ports.run)
+    real = kind.record
+
+    def record(self: Any, event: Event) -> None:
+        real(self, event)
+        if is_it(event):
+            act()
+
+    monkeypatch.setattr(kind, "record", record)
+
+
+def is_raised(world: FakeCluster) -> bool:
+    return any(not validates for _, validates in world.updates)
+
+
+def lose(world: FakeCluster) -> Callable[[], None]:
+    return lambda: setattr(world, "traffic", traffic_so_far(LOST))
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.fsync", lambda descriptor: None)
+
+
+def test_lost_records_are_a_difference_after_the_roll_before_levels_are_raised(tmp_path: Path) -> None:
+    world = world_of(R391)
+    lose(world)()
+    ports, approver = fake_ports(world, tmp_path), Approver(of_differences=Decision.REJECTED)
+    with pytest.raises(RefusedError, match="alice did not approve the differences"):
+        run(ports, approver, UPGRADE, UP)
+    assert f"- {LINE}" in approver.bodies[ApprovalOf.DIFFERENCES]
+    assert not is_raised(world)
+
+    approver.of_differences = Decision.APPROVED
+    run(ports, approver, UPGRADE, UP)
+    assert LINE in approver.bodies[ApprovalOf.FINALIZE], "the last approval before the way back closes names it, too"
+    assert is_raised(world)
+
+
+@pytest.mark.parametrize(
+    ("has_run", "problem", "line"),
+    [
+        (False, "", "Test traffic: the run was started with it, and none has run."),
+        (True, "Host b is gone.", "Test traffic: its records so far were not compared. Host b is gone."),
+    ],
+)
+def test_requested_traffic_without_a_result_proves_nothing(
+    tmp_path: Path, has_run: bool, problem: str, line: str
+) -> None:
+    world = world_of(R391)
+    world.traffic, world.traffic_problem = traffic_so_far() if has_run else None, problem
+    ports, approver = fake_ports(world, tmp_path), Approver(of_differences=Decision.REJECTED)
+    with pytest.raises(RefusedError, match="alice did not approve the differences"):
+        run(ports, approver, UPGRADE, UP)
+    assert f"- {line}" in approver.bodies[ApprovalOf.DIFFERENCES]
+    without = fake_ports(world, tmp_path / "without", run_id="without")
+    assert not [one for one in events_of(without.run.events(), ContentsCompared) if one.failing]
+
+
+def test_what_is_lost_after_the_comparison_is_in_the_text_of_the_approval_to_finalize(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = world_of(R391)
+    ports, approver = fake_ports(world, tmp_path), Approver()
+    at_event(ports, monkeypatch, lambda event: isinstance(event, ContentsCompared), lose(world))
+    run(ports, approver, UPGRADE, UP)
+    assert ApprovalOf.DIFFERENCES not in approver.bodies, "neither before, nor again after the levels"
+    assert LINE in approver.bodies[ApprovalOf.FINALIZE]
+    (given,) = [one for one in events_of(ports.run.events(), Approval) if one.what is ApprovalOf.FINALIZE]
+    assert LINE in given.doubts
+    assert is_raised(world)
+
+
+def test_what_is_lost_after_the_approval_raises_no_level(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = world_of(R391)
+    ports = fake_ports(world, tmp_path)
+    at_event(
+        ports,
+        monkeypatch,
+        lambda event: isinstance(event, Approval) and event.what is ApprovalOf.FINALIZE,
+        lose(world),
+    )
+    with pytest.raises(RefusedError, match="40 records acknowledged, but not in the log"):
+        run(ports, Approver(), UPGRADE, UP)
+    assert not is_raised(world)
+
+
+@pytest.mark.parametrize("lowering", [Lowering.LIVE, Lowering.OFFLINE])
+def test_before_the_stop_of_a_downgrade_lost_records_are_in_its_approval_or_refuse_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lowering: Lowering
+) -> None:
+    if lowering is Lowering.OFFLINE:
+        stage_no_live(monkeypatch)
+    request = replace(DOWN, lowering=lowering)
+    world = world_of(R431, finalized={"metadata.version": 30})
+    ports, approver = fake_ports(world, tmp_path, run_id="late"), Approver()
+    at_event(
+        ports, monkeypatch, lambda event: isinstance(event, Approval) and event.what is ApprovalOf.ROLL, lose(world)
+    )
+    with pytest.raises(RefusedError, match="40 records acknowledged, but not in the log"):
+        run(ports, approver, DOWNGRADE, request)
+    assert LINE not in approver.bodies[ApprovalOf.ROLL]
+    assert world.stops == []
+
+    run(ports, approver, DOWNGRADE, request)
+    assert LINE in approver.bodies[ApprovalOf.ROLL]
+    assert world.finalized["metadata.version"] < 30
+    assert ApprovalOf.DIFFERENCES not in approver.bodies, "it is accepted"
