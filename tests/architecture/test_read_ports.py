@@ -20,7 +20,7 @@ from tests.architecture.rooms import BELOW_WIRING, PACKAGE, nodes_of
 ACTING = frozenset[str]().union(
     *map(calls_of, (ClusterChanges, ClusterAdmin, NodeChanges, MetadataLogChanges, RunStore))
 )
-ONLY_TO_ACT = {"lock", "rehearsals", "confirm_approval"}
+ONLY_TO_ACT = {"lock", "rehearsals", "traffic", "confirm_approval"}
 READ = {name: value for name, value in vars(ReadPorts).items() if isinstance(value, property)}
 
 

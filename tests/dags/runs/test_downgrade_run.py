@@ -70,7 +70,8 @@ def test_levels_fall_metadata_version_last_then_brokers_canary_first_and_the_act
     assert releases(world) == {R401}
     report = record.attachment("report.json")
     assert report["outcome"] == "finished"
-    assert report["inventory"]["differences"] == []
+    (compared,) = report["state_comparisons"]
+    assert (compared["after"], compared["digest"]) == ("downgrade", "")
     assert {gate["kind"] for gate in report["gates"]} >= {"metadata-log", "levels", "metadata-version", "snapshot"}
     assert change_lock(runs.home).holder("fake") is None
 

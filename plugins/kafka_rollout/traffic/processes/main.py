@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import shutil
 import sys
 import time
 from collections import defaultdict
@@ -68,6 +67,7 @@ from kafka_rollout.traffic.processes.traffic import (
     plain_producer,
     read_log,
     read_samples,
+    remove_journals,
     transactional_producer,
 )
 from kafka_rollout.traffic.traffic_check import Position, ProducerMark, with_earlier
@@ -336,14 +336,17 @@ class Traffic:
             self._consumers = [self._consumer(protocol) for protocol in protocols]
             for client in self._consumers:
                 client.start()
-        self._wait_for_consumers(self._end_offsets(), lambda client: client.read_to)
+        self._wait_for_consumers(self._end_offsets(), lambda client: client.read_to, DRAIN_SECONDS)
         for client in self._consumers:
             client.join(30)
 
     def _wait_for_consumers(
-        self, ends: Mapping[tuple[str, int], int], reached: Callable[[Client], Mapping[tuple[str, int], int]]
+        self,
+        ends: Mapping[tuple[str, int], int],
+        reached: Callable[[Client], Mapping[tuple[str, int], int]],
+        within_s: float,
     ) -> None:
-        deadline = time.monotonic() + DRAIN_SECONDS
+        deadline = time.monotonic() + within_s
         for client in self._consumers:
             while behind := [f"{t}-{p}" for (t, p), end in ends.items() if reached(client).get((t, p), 0) < end]:
                 if time.monotonic() > deadline:
@@ -360,7 +363,7 @@ class Traffic:
             log.error("so far: %s", discrepancy.sentence)
         return {"result": to_json(result)}
 
-    def check(self) -> TrafficVerdict:
+    def check(self, within_s: float = DRAIN_SECONDS) -> TrafficVerdict:
         """Compare what was acknowledged until now, while the clients go on. Raises TransientError if a group or the
         reader of the log does not reach what was the end when it began.
 
@@ -368,18 +371,18 @@ class Traffic:
         far, and only then the outcomes are read.
         """
         folder = self._folder / SO_FAR
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(mode=0o700)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        remove_journals(folder)
         copy_journals(self._folder, folder, "acknowledged-*.tsv")
         ends = self._end_offsets()
         starts = read_log({**self._client_settings, "group.id": f"{self._group}-ends"}, folder, self._count_read)
-        self._wait_for_consumers(ends, lambda client: client.reached)
+        self._wait_for_consumers(ends, lambda client: client.reached, within_s)
         copy_journals(self._folder, folder, "transactions-*.tsv", "consumed-*.tsv")
         marks = partial(read_marks, self._bootstrap_servers, self._security)
         of_period = compare_journals(folder, marks, self._lowered, starts)
         result = replace(with_earlier(self._settings["before"], of_period), series=())
         if result.ok:
-            shutil.rmtree(folder)
+            remove_journals(folder)
         return result
 
     def read_log(self) -> None:

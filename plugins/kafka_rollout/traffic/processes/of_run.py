@@ -329,6 +329,7 @@ def check_traffic(
     *,
     settings: Settings | None = None,
     on_progress: Callable[[str], None] = lambda _: None,
+    within_s: float = CHECK_S,
 ) -> TrafficVerdict | None:
     """Compare what was acknowledged until now, while the traffic goes on; the result over all periods, None if the run
     never had traffic.
@@ -345,9 +346,9 @@ def check_traffic(
     if life is not Life.ALIVE or process.stop_requested:
         raise TransientError(f"The test traffic does not run. {process.sentence}")
     asked = control.record.request_check(control.key)
-    found = control.wait_until(lambda one: one.status.get(SO_FAR, {}).get("asked") == asked, CHECK_S)
+    found = control.wait_until(lambda one: one.status.get(SO_FAR, {}).get("asked") == asked, within_s)
     if found is None:
-        raise TransientError(f"The test traffic did not compare its records in {CHECK_S:.0f} s. {process.sentence}")
+        raise TransientError(f"The test traffic did not compare its records in {within_s:.0f} s. {process.sentence}")
     so_far = found.status[SO_FAR]
     if so_far.get("result") is None:
         raise TransientError(f"The records of the test traffic could not be compared: {so_far.get('error')}")

@@ -602,6 +602,11 @@ def copy_journals(folder: Path, to: Path, *patterns: str) -> None:
         shutil.copyfile(path, to / path.name)
 
 
+def remove_journals(folder: Path) -> None:
+    for path in folder.glob("*.tsv"):
+        path.unlink()
+
+
 def _offsets(reader: Consumer, place: TopicPartition) -> tuple[int, int]:
     """Return the first offset of a log, and its present end."""
     start, end = reader.get_watermark_offsets(place, timeout=20, cached=False)

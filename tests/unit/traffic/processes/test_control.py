@@ -208,9 +208,8 @@ def test_records_so_far_that_cannot_be_compared_are_no_result(
     with pytest.raises(TransientError, match="could not be compared: classic did not reach the end"):
         check(control)
     monkeypatch.undo()
-    monkeypatch.setattr(of_run, "CHECK_S", 0.0)
     with pytest.raises(TransientError, match="did not compare its records in 0 s"):
-        check(control)
+        check_traffic(SPEC, "run-1", settings=control.settings, within_s=0.0)
     record.request_stop("demo", "run-1", BackgroundKind.TRAFFIC)
     with pytest.raises(TransientError, match="The test traffic does not run"):
         check(control)
