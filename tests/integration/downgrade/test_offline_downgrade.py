@@ -50,7 +50,7 @@ from tests.plans import plan_downgrade
 from tests.waiting import wait_until
 from tools.demo.local_cluster import LocalCluster
 
-pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("one_java_per_release")]
+pytestmark = pytest.mark.integration
 
 NEW, OLD = Release(4, 3, 1), Release(4, 2, 1)
 RELEASE_STEP = "4.3.1-to-4.2.1"

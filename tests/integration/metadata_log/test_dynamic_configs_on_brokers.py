@@ -30,7 +30,7 @@ from tests.integration.harness.security.secured import certificate
 from tests.waiting import wait_until
 from tools.demo.local_cluster import LocalCluster
 
-pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("one_java_per_release")]
+pytestmark = pytest.mark.integration
 
 TOPIC, BROKER = ResourceType.TOPIC, ResourceType.BROKER
 METRICS, GROUP = ResourceType.CLIENT_METRICS, ResourceType.GROUP
