@@ -27,6 +27,7 @@ def test_a_package_is_upgraded_and_rolled_back_although_its_installation_is_inte
     shell = Shell(tmp_path, bed)
     before = [(host.run("cat", CONFIGURATION), starts(host)) for host in bed.hosts]
     planned = json.loads(shell("plan", "--cluster", "testbed", "--to", "4.3.1", "--json").stdout)
+    assert "plan" in planned, planned
     order = [bed.spec.node(step["node_id"]) for step in planned["plan"]["release_steps"][0]["order"]]
     first, second, _ = map(bed.host_of, order)
     run = ("--cluster", "testbed", "--run", planned["run"])

@@ -293,6 +293,17 @@ def test_a_node_with_the_jars_of_another_release_or_of_several_is_not_started() 
     assert "the release of the jars in /usr/share/java/kafka" in runtime_on(host).host(NODE, [R431]).unknown
 
 
+def test_a_plan_asks_for_packages_without_the_lock() -> None:
+    def refuse() -> None:
+        raise RefusedError("This process does not hold the lock.", remedy="Report this.")
+
+    runtime = runtime_on(host_with(available=("4.2.1", "4.3.1")))
+    runtime.fence = refuse
+    assert runtime.host(NODE, [R431]).unavailable == {}
+    with pytest.raises(RefusedError, match="does not hold the lock"):
+        runtime.stop(NODE, deadline_s=180)
+
+
 def test_the_packages_of_the_release_and_of_a_rollback_must_be_available() -> None:
     host = host_with(available=("4.3.1",))
     state = runtime_on(host).host(NODE, [R431])

@@ -117,6 +117,11 @@ class HostCommands:
         limit of processor time."""
         return self.run_fenced(node, line, first=[UNLIMITED], within_s=within_s)
 
+    def try_foreign(self, node: NodeSpec, line: str, *, within_s: float) -> Done:
+        """Run a trial of a package manager, which changes its caches alone: a plan has no lock. As `run_foreign`, it
+        has no limit of processor time."""
+        return self.run(node, f"{UNLIMITED} && {line}", within_s=within_s)
+
     def _read_uptime(self, host: str) -> int:
         """Seconds since the boot of the host, at most _UPTIME_FRESH_S old."""
         read_at, uptime = self.uptimes.get(host, (float("-inf"), 0))

@@ -210,7 +210,7 @@ class _Tried(NamedTuple):
 def _try(commands: HostCommands, node: NodeSpec, words: tuple[str, ...], version: str) -> _Tried:
     right = rights_of(node).of_package(words)
     command = right.command(version=version)
-    done = commands.run_foreign(node, shlex.join(command), within_s=_package_of(node).timeout_s)
+    done = commands.try_foreign(node, shlex.join(command), within_s=_package_of(node).timeout_s)
     missing = f"({right.as_user}) NOPASSWD: {right.sudoers()}" if refused_by_sudo(done) else ""
     return _Tried(shlex.join(one.replace("{version}", version) for one in words), done, missing)
 
