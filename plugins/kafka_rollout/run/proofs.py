@@ -136,18 +136,20 @@ def find_failed_traffic(events: Sequence[Event]) -> Gap | None:
 def find_traffic_gap(events: Sequence[Event]) -> Gap | None:
     """Return why the check of the test traffic did not pass; None if it did, or if the run started no traffic."""
     if is_traffic_unchecked(events):
-        return _traffic_gap("its records were not compared since its start")
+        return _traffic_gap("its records were not compared since the last change")
     return find_failed_traffic(events)
 
 
 def is_traffic_unchecked(events: Sequence[Event]) -> bool:
-    """Return whether the run has started test traffic that was not compared since."""
+    """Return whether the run has started test traffic that was not compared since, or since the last change."""
+    has_changed = False
     for event in reversed(events):
         match event:
             case TrafficCompared():
-                return False
+                return has_changed
             case StepEnded(step=events_of_run.START_TRAFFIC, outcome=StepOutcome.DONE):
                 return True
+        has_changed = has_changed or isinstance(event, _ANY_CHANGE)
     return False
 
 

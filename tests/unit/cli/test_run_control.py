@@ -23,6 +23,7 @@ from kafka_rollout.wiring.runs import write_run_report
 from tests.dags.conftest import spec_with_homes
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports
+from tests.plans import compare
 
 
 @pytest.fixture
@@ -72,6 +73,7 @@ def test_what_changes_nothing_is_refused(ports: ClusterPorts, capsys: pytest.Cap
     assert call("pause", "--run", "run-9", "--reason", "unknown") == 2
     plan = ports.run.load_plan()
     assert roll_release_steps(Run(ports, plan), GatePolicy(checks=1))
+    compare(ports)
     write_run_report(Run(ports, plan))
     release_lock(ports)
     before = ports.run.events()

@@ -223,7 +223,7 @@ def test_a_run_whose_test_traffic_lost_records_or_was_not_compared_is_not_finish
         run_procedure(UPGRADE, ports, request, answers, services)
     report = write_run_report(Run(ports, ports.run.load_plan()))[0]
     assert report.outcome is Outcome.STOPPED
-    why = LOST.sentence if lost else "its records were not compared since its start."
+    why = LOST.sentence if lost else "its records were not compared since the last change."
     assert report.sentence == f"Every node runs 4.3.1, but the check of the test traffic did not pass: {why}"
     assert proved_by(ports.run.load_plan(), report.outcome) == Proved()
 
