@@ -103,6 +103,34 @@ def check_repositories(shell: Shell, host: Host, node: str) -> None:
     check("3.9.1", "--download-only --reinstall")
 
 
+_UNFINISHED = """set -e
+mkdir -p /tmp/agent/DEBIAN
+printf 'Package: agent\\nVersion: 1\\nArchitecture: all\\nMaintainer: a <a@example.com>\\nDescription: a\\n' \
+  > /tmp/agent/DEBIAN/control
+printf '#!/bin/sh\\nexit 1\\n' > /tmp/agent/DEBIAN/postinst
+chmod 755 /tmp/agent/DEBIAN/postinst
+dpkg-deb --build /tmp/agent /tmp/agent.deb
+dpkg --install /tmp/agent.deb || true
+echo '# edited' >> /lib/systemd/system/kafka.service
+"""
+
+
+def test_what_fails_or_is_lost_in_an_installation_is_found_before_the_stop(make_bed: MakeBed, tmp_path: Path) -> None:
+    bed = make_bed("3.9.1", others=("4.3.1",), size=1, packaged=True)
+    shell, (host,) = Shell(tmp_path, bed), bed.hosts
+
+    def found() -> dict[str, str]:
+        checked = json.loads(shell("inventory", "check", "--cluster", "testbed", "--to", "4.3.1", "--json").stdout)
+        return {f"{one['code']} {one['subject']}": one["sentence"] for one in checked["findings"]}
+
+    unit = "START-PATH-SWITCHED node 1, the unit and its environment, edited"
+    assert not {"PACKAGE-UNFINISHED node 1", unit} & found().keys()
+    host.run("sh", "-c", _UNFINISHED)
+    broken = found()
+    assert "agent (half-configured)" in broken["PACKAGE-UNFINISHED node 1"]
+    assert "/lib/systemd/system/kafka.service" in broken[unit]
+
+
 def installed(host: Host) -> list[str]:
     return re.findall(r"/kafka_2\.13-(\S+)\.jar", host.run("sh", "-c", f"ls {PACKAGE.jars}/kafka_2.*.jar"))
 
