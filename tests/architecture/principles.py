@@ -152,6 +152,74 @@ PRINCIPLES = (
         "unit/metadata_log/changes/test_install.py",
     ),
     _of(
+        ABSENCE,
+        "What a run ended as needs what its history proves, not what is observed alone.",
+        "run/proofs.py report/builders.py",
+        "unit/report/test_broken_off.py",
+    ),
+    _of(
+        ABSENCE,
+        "What was acknowledged must be in the log after the change, by its id, and before each step that "
+        "cannot be undone.",
+        "traffic/traffic_check.py:compare preparation/proved_traffic.py",
+        "unit/traffic/processes/test_traffic.py unit/preparation/test_proved_traffic.py",
+    ),
+    _of(
+        ABSENCE,
+        "A comparison while writers go on has a cut.",
+        "traffic/processes/main.py",
+        "unit/traffic/processes/test_check.py",
+    ),
+    _of(
+        ABSENCE,
+        "A node is back where it was seen to have read what it missed.",
+        "run/projections/nodes.py:behind_s",
+        "unit/run/test_projections.py",
+    ),
+    _of(
+        ABSENCE,
+        "A gate waits by what was added to a reading, and passes by a whole one.",
+        "roll/gate_checks.py:check_conversion",
+        "unit/groups/reading/test_repeated_reading.py",
+    ),
+    _of(
+        ABSENCE,
+        "What an error leads to follows from whether what was seen lasts.",
+        "gates/gate.py:GateCondition preparation/proved_roll.py",
+        "unit/preparation/test_proved_roll.py",
+    ),
+    _of(
+        ABSENCE,
+        "A log proves nothing before its end is read.",
+        "model/node_log.py:SeenLog",
+        "unit/observation/test_node_logs.py",
+    ),
+    _of(
+        ABSENCE,
+        "An installation is known by what it left, not by its exit code. What fails in every installation "
+        "is asked before the stop.",
+        "nodes/runtimes/hosts/package_states.py",
+        "unit/nodes/runtimes/test_package_states.py unit/nodes/runtimes/test_packages.py",
+    ),
+    _of(
+        ABSENCE,
+        "What must be written after a stop is written once before it.",
+        "nodes/runtimes/hosts/records.py",
+        "unit/nodes/runtimes/test_records.py",
+    ),
+    _of(
+        ABSENCE,
+        "A process serves another question only if it is as it began. One that ended has not answered.",
+        "releases/jvm/jvm.py",
+        "integration/metadata_log/test_kept_processes.py",
+    ),
+    _of(
+        ABSENCE,
+        "What a run writes on a host is decided by the function that installs.",
+        "nodes/runtimes/hosts/written_folders.py",
+        "unit/nodes/runtimes/test_read_only.py",
+    ),
+    _of(
         MEANING,
         "Equal ACLs are compared by what the authorizer of each release decides.",
         "metadata_log/classes/authorizers.py preparation/acl_meaning.py",
@@ -201,6 +269,24 @@ PRINCIPLES = (
         "Two values of a setting are compared by the type that the release gives it.",
         "model/config_values.py:same_value",
         "architecture/test_config_values.py",
+    ),
+    _of(
+        MEANING,
+        "A package is tried by the user, lists and words that install it, and a rollback by a transfer.",
+        "model/package_managers.py:download_again_of nodes/runtimes/hosts/installing.py",
+        "unit/nodes/runtimes/test_package_trials.py unit/clusters/test_package_managers.py",
+    ),
+    _of(
+        MEANING,
+        "What clients delete counts only where no client can act.",
+        "preparation/state_comparison.py:compare_with_state",
+        "unit/preparation/test_contents_of_downgrades.py",
+    ),
+    _of(
+        MEANING,
+        "A condition is compared where the first node can show it.",
+        "roll/log_starts.py:check_log_starts",
+        "unit/roll/test_log_starts.py",
     ),
     _of(
         START,
@@ -277,6 +363,12 @@ PRINCIPLES = (
         "A folder that the older release takes for a partition is found before a broker stops for that release.",
         "planning/findings/log_folders.py:KNOWN_SINCE preparation/node_checks.py:check_log_folders",
         "unit/preparation/test_log_folders.py integration/metadata_log/test_kafka_classes.py",
+    ),
+    _of(
+        START,
+        "A file that an installation replaces has the content of its package.",
+        "nodes/runtimes/hosts/package_paths.py:find_edited",
+        "architecture/test_start_paths.py unit/nodes/runtimes/test_package_paths.py",
     ),
     _of(
         BETWEEN,
@@ -383,5 +475,24 @@ PRINCIPLES = (
         "A command that the inventory names contains no credential, and no error quotes it.",
         "clusters/entries.py:find_credential_argument",
         "unit/clusters/test_condition_entries.py unit/nodes/runtimes/test_service.py",
+    ),
+    _of(
+        TRUST,
+        "The lock lives where the thing lives: a run shows on the hosts that it changes, whatever "
+        "database it has. Of two that write at the same time, each sees the other.",
+        "control/claims.py control/lock.py:fence_cluster_ports",
+        "architecture/test_fences.py unit/control/test_claims.py",
+    ),
+    _of(
+        TRUST,
+        "A file that others name is opened without waiting, and their JSON is read by one function.",
+        "base/system/files.py:open_regular base/json_forms.py:parse_json",
+        "architecture/test_read_files.py",
+    ),
+    _of(
+        TRUST,
+        "In a graph of others, a run begins only after the tasks before it.",
+        "airflow/common/base.py:skip_unless_begun",
+        "dags/runs/test_embedded.py",
     ),
 )
