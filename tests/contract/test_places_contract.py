@@ -179,7 +179,7 @@ def test_the_command_lines_of_an_installation_on_a_host_do_not_depend_on_the_num
     assert max(map(len, host.lines)) < 64 << 10
     host.lines.clear()
     in_place(places_on(host), host, lambda place: uninstall(place.folder(CLUSTER), files=place.files))
-    assert len([line for line in host.lines if "/usr/bin/cat " not in line]) == 7
+    assert len([line for line in host.lines if "/usr/bin/dd if=" not in line]) == 7
 
 
 def test_a_folder_is_synced_once_after_a_change_and_after_an_interrupted_call(host: LocalHost) -> None:

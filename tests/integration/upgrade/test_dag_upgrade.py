@@ -126,7 +126,13 @@ def the_report_has_all_of_it(run: Run) -> None:
     every_gate_has_evidence(report)
     gates = {(gate["kind"], gate["node_id"]) for gate in report["gates"] if gate["state"] == "passed"}
     wanted = {(kind, node.node_id) for kind in ("before-stop", "after-start") for node in run.cluster.spec.nodes}
-    assert gates == wanted | {("groups", None), ("finalized", None), ("snapshot", None), ("metadata-version", None)}
+    assert gates == wanted | {
+        ("groups", None),
+        ("finalized", None),
+        ("snapshot", None),
+        ("metadata-version", None),
+        ("nodes", None),
+    }
     assert {(approval["what"], approval["by"]) for approval in report["approvals"]} == {
         ("roll", "anna"),
         ("finalize", "anna"),
