@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, StoppedError, UserError
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli.answers import shell_responder
-from kafka_rollout.cli.show import ProgressLines, err, say
+from kafka_rollout.cli.show import ProgressLines, SafeConsole, err, out, say
 from kafka_rollout.control import lock
 from kafka_rollout.control.approval import accept_doubts, ask, expected_outage_s, record_approval, record_shell_start
 from kafka_rollout.coordinator_logs.scan import ScanResult
@@ -258,6 +258,8 @@ class ShellServices:
     settings: Settings
     security: ClientSecurity | None
     progress: ProgressLines = field(default_factory=ProgressLines)
+    says: SafeConsole = out
+    """Where the paths of the report are printed."""
     _has_monitor: bool = False
     _has_traffic: bool = False
 
@@ -318,8 +320,8 @@ class ShellServices:
 
         plan = self.ports.run.load_plan()
         _, page, data = write_run_report(Run(self.ports, plan), dry_run=dry_run)
-        say(f"report: {page}")
-        say(data)
+        say(f"report: {page}", self.says)
+        say(data, self.says)
         if plan.lowering is Lowering.OFFLINE and (
             took := outage_sentence(RunView.of(self.ports.run.events()), expected_outage_s(self.ports))
         ):

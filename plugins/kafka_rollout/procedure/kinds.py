@@ -326,7 +326,7 @@ FEATURES = Procedure(
         replace(parts.GATE_METADATA_VERSION, skip=conditions.does_not_wait, on_resume=OnResume.REPEAT, proves=True),
         parts.COMPARE_AFTER_LEVELS,
         parts.APPROVE_LEVEL_DIFFERENCES,
-        replace(parts.REPORT, skip=conditions.does_not_wait),  # the command prints each feature's result instead
+        parts.REPORT,
         parts.OUTCOME,
     ),
 )

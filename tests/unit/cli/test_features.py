@@ -68,6 +68,13 @@ def sent(cluster: FakeCluster) -> list[dict[str, int]]:
     return [targets for targets, validate_only in cluster.updates if not validate_only]
 
 
+def outcome_of(home: Path) -> str:
+    """The outcome of the report of the only run; empty without a report."""
+    (run,) = run_ids(home, "fake")
+    report: dict[str, str] = run_history(home, "fake", run).attachment("report.json") or {}
+    return report.get("outcome", "")
+
+
 def test_one_line_a_feature_with_existing_and_new_level_and_result_as_in_the_kip(
     shell: Shell, cluster: FakeCluster
 ) -> None:
@@ -177,6 +184,15 @@ def test_a_run_that_was_ended_goes_on_and_finds_what_is_there(
     code, told, _ = shell(f"resume --run {run}")
     assert (code, "Result: OK (already there)" in told) == (0, True)
     assert len(sent(cluster)) == 1
+
+
+@pytest.mark.parametrize("words", ["upgrade-all", "upgrade-all --json"])
+def test_a_run_that_has_ended_has_a_report_that_is_not_in_the_output_for_scripts(
+    shell: Shell, tmp_path: Path, words: str
+) -> None:
+    code, told, error = shell(f"{words} {APPROVED}")
+    assert (code, outcome_of(tmp_path)) == (0, "finished")
+    assert ("report: " in told, "report: " in error) == (False, True)
 
 
 def test_retry_of_a_feature_run_names_the_command_that_continues_it(

@@ -168,7 +168,7 @@ def _change(
             confirms=not yes,
             accepts=tuple(accept_unknown or ()),
         )
-        _run(ShellServices(ports, settings, security), request, answers, as_json=as_json)
+        _run(ShellServices(ports, settings, security, says=show.err), request, answers, as_json=as_json)
 
 
 @app.command("resume")
@@ -190,7 +190,7 @@ def resume(
             )
         require_approval(Run(ports, plan), ApprovalOf.FINALIZE)
         answers = ScriptAnswers(cluster=ports.cluster, name=None, reason=None, confirms=False)
-        _run(ShellServices(ports, settings, security), Request(waits=False), answers, as_json=as_json)
+        _run(ShellServices(ports, settings, security, says=show.err), Request(waits=False), answers, as_json=as_json)
 
 
 def _run(services: ShellServices, request: Request, answers: ScriptAnswers, *, as_json: bool) -> None:
