@@ -118,7 +118,9 @@ class ScriptAnswers(TerminalAnswers):
         if self.confirms:
             show.print_body(question.body, show.err)
             if not (sys.stdin.isatty() and typer.confirm(f"{self.name}, do you approve?", default=False, err=True)):
-                raise RefusedError("The change was not confirmed at the terminal.", remedy="Confirm with --yes.")
+                raise RefusedError(
+                    "The change was not confirmed at the terminal.", remedy="Confirm in a terminal, or with --yes."
+                )
         return _answer(self.name, Decision.APPROVED, self.reason, accepted)
 
     def show(self, body: str) -> None:
@@ -129,7 +131,8 @@ def _refuse_unread(question: Question) -> None:
     if question.what is ApprovalOf.DIFFERENCES:
         raise RefusedError(
             "The cluster differs from its state before the run (see the list above), and --yes accepts no difference.",
-            remedy="Correct the cause, or accept them: repeat the command in a terminal with --run and without --yes.",
+            remedy="Correct the cause and continue the run. To accept them, continue it in a terminal, with --as and "
+            "--reason and without --yes.",
         )
     if question.what is ApprovalOf.NODE_LOG:
         raise RefusedError(

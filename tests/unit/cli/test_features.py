@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +21,7 @@ from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.planning.request import Request
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import StartedAtShell, events_of
+from tests.acls import read_acl
 from tests.fakes.cluster import R431, FakeCluster
 from tests.fakes.ports import FakeAdmin, fake_ports
 from tests.records import change_lock, run_history, run_ids
@@ -193,6 +194,31 @@ def test_a_run_that_has_ended_has_a_report_that_is_not_in_the_output_for_scripts
     code, told, error = shell(f"{words} {APPROVED}")
     assert (code, outcome_of(tmp_path)) == (0, "finished")
     assert ("report: " in told, "report: " in error) == (False, True)
+
+
+def test_a_difference_that_yes_does_not_accept_ends_with_1_and_says_why(
+    shell: Shell, cluster: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.acls = {read_acl("User:bob")}
+
+    def lose_acls(targets: Mapping[str, int]) -> None:
+        raise_levels(targets)
+        cluster.acls = set()
+
+    raise_levels = cluster.raise_levels
+    monkeypatch.setattr(cluster, "raise_levels", lose_acls)
+    code, told, error = shell(f"update --downgrade transaction.version:1 {APPROVED}")
+    assert (code, "Result: OK" in told) == (1, True)
+    assert "--yes accepts no difference" in error
+    assert outcome_of(tmp_path) == "stopped"
+    (run,) = run_ids(tmp_path, "fake")
+    assert f"kafka-rollout features resume --cluster fake --run {run}" in error
+    code, told, error = shell(f"resume --run {run}")
+    assert (code, "OK (already there)" in told, "differs from its state before the run" in error) == (1, True, True)
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr("typer.confirm", lambda *_, **__: True)
+    assert shell(f"resume --run {run} --as alice --reason CHG-1")[0] == 0
+    assert outcome_of(tmp_path) == "finished"
 
 
 def test_retry_of_a_feature_run_names_the_command_that_continues_it(

@@ -4,8 +4,9 @@ Changes need --as and --reason; --dry-run shows the result and changes nothing. 
 feature: action, existing and new finalized level, result.
 
 Exit codes: 0 every level is as requested (with --dry-run: the change would be accepted); 1 the result is unknown, or
-only some levels were changed, or a node does not support the finalized levels; 2 invalid input; 3 refused by a check
-or by the controller, nothing was changed; 4 another run holds the lock of the cluster.
+only some levels were changed, or a node does not support the finalized levels, or a check after the change failed; 2
+invalid input; 3 refused by a check or by the controller, nothing was changed; 4 another run holds the lock of the
+cluster.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from kafka_rollout.cli.options import (
     require_name,
     takes_request,
 )
-from kafka_rollout.cli.run import ShellServices
+from kafka_rollout.cli.run import ShellServices, command_of
 from kafka_rollout.control.approval import record_shell_start, refuse_answer, require_approval, take_over_run
 from kafka_rollout.feature_updates.levels import check_for_narrower_nodes
 from kafka_rollout.feature_updates.update import observe_features, planned_outcomes
@@ -176,11 +177,16 @@ def resume(
     cluster: ClusterName,
     run: Annotated[str, typer.Option(help="Id of the interrupted run.")],
     approve_as: Approver = None,
+    reason: ApprovalReason = None,
     take_over: TakeOver = False,
     as_json: AsJson = False,
     command_config: CommandConfig = None,
 ) -> None:
-    """Continue an approved run that was interrupted. Levels that are already set are not sent again."""
+    """Continue an approved run that was interrupted. Levels that are already set are not sent again.
+
+    With --as and --reason, it asks at the terminal whether you accept how the cluster differs from its state before the
+    run.
+    """
     with open_ports(cluster, run, command_config) as (ports, settings, security):
         take_over_run(ports, approve_as, shell_responder(), wanted=take_over)
         plan = ports.run.load_plan()
@@ -189,7 +195,9 @@ def resume(
                 f"Run {run} is not a feature run.", remedy="Continue it with `upgrade --run`, or in its DAG."
             )
         require_approval(Run(ports, plan), ApprovalOf.FINALIZE)
-        answers = ScriptAnswers(cluster=ports.cluster, name=None, reason=None, confirms=False)
+        answers = ScriptAnswers(
+            cluster=ports.cluster, name=approve_as if reason else None, reason=reason, confirms=True
+        )
         _run(ShellServices(ports, settings, security, says=show.err), Request(waits=False), answers, as_json=as_json)
 
 
@@ -205,11 +213,13 @@ def _run(services: ShellServices, request: Request, answers: ScriptAnswers, *, a
         progress=show.Silent(),
         started=lambda: record_shell_start(ports, shell_responder()),
     )
+    failed: RolloutError | None = None
     try:
         runner.run()
-    except RolloutError:
+    except RolloutError as error:
         if runner.plan is None or not (runner.plan.blockers or "update" in runner.results):
             raise
+        failed = error
     plan = ports.run.load_plan()
     outcomes = runner.results.get("update")
     race: Sequence[Finding] = ()
@@ -218,7 +228,8 @@ def _run(services: ShellServices, request: Request, answers: ScriptAnswers, *, a
     else:
         seen = runner.results.get("look_again")  # a failed change did not reach this step
         race = (check_for_narrower_nodes(ports) if seen is None else seen).findings
-    code = exit_code(outcomes) or (FatalError.exit_code if race else 0)
+    shown = exit_code(outcomes) or (FatalError.exit_code if race else 0)
+    code = shown or (FatalError.exit_code if failed else 0)
     if as_json:
         results = [
             {
@@ -238,5 +249,8 @@ def _run(services: ShellServices, request: Request, answers: ScriptAnswers, *, a
             show.say(outcome)
         sentences = " ".join(outcome.sentence for outcome in outcomes)
         show.print_findings(tuple(f for f in (*plan.findings, *race) if f.sentence not in sentences))
+    if failed is not None and not shown:
+        again = f"Continue with: {command_of(Run(ports, plan))}"
+        raise FatalError(failed.sentence, remedy=f"{failed.remedy} {again}".strip()) from failed
     if code:
         raise typer.Exit(code)
