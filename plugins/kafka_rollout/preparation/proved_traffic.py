@@ -10,23 +10,13 @@ from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.base.wording import few
 from kafka_rollout.control.approval import accepted_doubts
 from kafka_rollout.observation.run import Run
-from kafka_rollout.preparation.state_comparison import accepted_differences, has_traffic, unproved_traffic
-from kafka_rollout.run.step_events import TrafficChecked
-
-
-def record_traffic_so_far(run: Run) -> None:
-    """Compare the test traffic so far, for the text of the approval that follows. Nothing for a run without it."""
-    if has_traffic(run):
-        run.history.record(TrafficChecked(unproved=unproved_traffic(run)))
+from kafka_rollout.preparation.state_comparison import accepted_differences, record_traffic_so_far
 
 
 def refuse_unproved_traffic(run: Run) -> None:
     """Compare the test traffic so far. Raise RefusedError if it shows what no approver accepted."""
-    if not has_traffic(run):
-        return
-    unproved = unproved_traffic(run)
-    run.history.record(TrafficChecked(unproved=unproved))
-    accepted = {*accepted_doubts(run), *accepted_differences(run)}
+    unproved = record_traffic_so_far(run)
+    accepted = {*accepted_doubts(run), *accepted_differences(run)} if unproved else set()
     if left := [one for one in unproved if one not in accepted]:
         raise RefusedError(
             few(left),

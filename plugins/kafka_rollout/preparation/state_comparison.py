@@ -38,7 +38,7 @@ from kafka_rollout.run.projections.approvals import (
     newest_decision,
 )
 from kafka_rollout.run.projections.runs import has_acted, run_of
-from kafka_rollout.run.step_events import ComparedAfter, ContentsCompared, ContentsTaken
+from kafka_rollout.run.step_events import ComparedAfter, ContentsCompared, ContentsTaken, TrafficChecked
 from kafka_rollout.run.view import RunView
 
 BEFORE = "state/before.json"
@@ -52,6 +52,10 @@ STATE_LOST = Difference(
     subject="cluster",
     sentence="The stored state of the cluster before the first change of the run is lost, so it is unknown what the "
     "run changed.",
+)
+NOT_COMPARED = (
+    "Test traffic: its records so far were not compared, so it is unknown whether any is lost. The line "
+    "'test traffic so far' of the run history has the cause."
 )
 NOTHING_TO_ACCEPT = "The comparison found no difference that needs an approver."
 _PATIENCE_S, _PAUSE_S = 8.0, 2.0  # a broker that was just unfenced, or applies a dynamic value
@@ -127,7 +131,7 @@ def compare_with_state(run: Run, after: ComparedAfter) -> tuple[Difference, ...]
         *(replace(difference, accepted=difference.sentence in accepted) for difference in _access(run, now)),
         *(
             Difference("test traffic", "cluster", sentence, accepted=sentence in accepted or sentence in doubts)
-            for sentence in unproved_traffic(run)
+            for sentence in record_traffic_so_far(run)
         ),
     )
     run.history.attach(
@@ -160,20 +164,30 @@ def has_traffic(run: ReadRun) -> bool:
     return run.plan.terms is not None and run.plan.terms.traffic and run_of(run.history.events()) is not RunOf.FEATURES
 
 
-def unproved_traffic(run: Run) -> tuple[str, ...]:
-    """Compare the test traffic so far, while it goes on. Return what is lost, or unknown; empty without traffic."""
+def record_traffic_so_far(run: Run) -> tuple[str, ...]:
+    """Compare the test traffic so far, while it goes on. Record and return what is lost or unknown, as sentences.
+
+    Nothing for a run without traffic. An approver accepts a sentence by name, so an unknown result has the same one
+    each time: its cause, which can contain times, is in the event.
+    """
     if not has_traffic(run):
         return ()
+    unproved, why = _unproved_traffic(run)
+    run.history.record(TrafficChecked(unproved=unproved, why=why))
+    return unproved
+
+
+def _unproved_traffic(run: Run) -> tuple[tuple[str, ...], str]:
     try:
         verdict = run.ports.traffic.check()
     except RolloutError as error:
-        return (f"Test traffic: its records so far were not compared. {error.sentence}",)
+        return (NOT_COMPARED,), error.sentence
     if verdict is None:
-        return ("Test traffic: the run was started with it, and none has run.",)
+        return ("Test traffic: the run was started with it, and none has run.",), ""
     if verdict.ok:
-        return ()
+        return (), ""
     lost = tuple(f"Test traffic: {one.sentence}" for one in verdict.failures)
-    return lost or ("Test traffic: one kind of it has produced or consumed no record so far.",)
+    return lost or ("Test traffic: one kind of it has produced or consumed no record so far.",), ""
 
 
 def _disagreements(ports: ReadPorts, before: ClusterInventory | None, now: ClusterInventory) -> tuple[Difference, ...]:

@@ -36,7 +36,6 @@ from kafka_rollout.preparation import frozen_plan, state_comparison
 from kafka_rollout.preparation.lost_metadata import LOSSES
 from kafka_rollout.preparation.pinned_min_isr import refuse_changed_min_isr
 from kafka_rollout.preparation.proved_roll import refuse_unproved_nodes
-from kafka_rollout.preparation.proved_traffic import record_traffic_so_far
 from kafka_rollout.procedure.step import ApprovalRequest, Events, StepCall
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.roll.stop import unread_of_rollback
@@ -573,7 +572,7 @@ def _check_roll(call: StepCall) -> str | None:
 def _check_roll_down(call: StepCall) -> str | None:
     if reason := _check_roll(call):
         return reason
-    record_traffic_so_far(call.run)
+    state_comparison.record_traffic_so_far(call.run)
     return None
 
 
@@ -588,7 +587,7 @@ def _check_finalize(call: StepCall) -> str | None:
     if not levels.pending_changes(call.run):
         return "Every planned level is already finalized."
     refuse_unproved_nodes(call.run, asks=True)
-    record_traffic_so_far(call.run)
+    state_comparison.record_traffic_so_far(call.run)
     return None
 
 

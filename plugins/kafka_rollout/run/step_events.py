@@ -403,9 +403,12 @@ class TrafficChecked(Event, kind="traffic-so-far"):
 
     unproved: tuple[str, ...]
     """What is lost or unknown, as sentences."""
+    why: str = ""
+    """Why the records were not compared, as a sentence."""
 
     def line(self, words: Words) -> str:
-        return f"test traffic so far: {few(self.unproved) if self.unproved else 'nothing is lost'}"
+        found = few(self.unproved) if self.unproved else "nothing is lost"
+        return f"test traffic so far: {found} {self.why}".rstrip()
 
 
 class OfflineEvent(Event):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from kafka_rollout.model.plan import Lowering
 from kafka_rollout.model.state import CheckpointFile
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.planning.request import FinalizePolicy, Request
+from kafka_rollout.preparation.state_comparison import NOT_COMPARED
 from kafka_rollout.procedure.kinds import DOWNGRADE, UPGRADE
 from kafka_rollout.procedure.rehearsal import RehearsalServices, SaysLines
 from kafka_rollout.procedure.runner import Runner
@@ -21,7 +23,7 @@ from kafka_rollout.procedure.step import Procedure
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import Approval, ApprovalOf, Decision, Event, events_of
 from kafka_rollout.run.ports import Answer, Question
-from kafka_rollout.run.step_events import ContentsCompared
+from kafka_rollout.run.step_events import ContentsCompared, TrafficChecked
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports
 from tests.integration.harness.faults.without_live import stage_no_live
@@ -119,7 +121,7 @@ def test_lost_records_are_a_difference_after_the_roll_before_levels_are_raised(t
     ("has_run", "problem", "line"),
     [
         (False, "", "Test traffic: the run was started with it, and none has run."),
-        (True, "Host b is gone.", "Test traffic: its records so far were not compared. Host b is gone."),
+        (True, "Host b is gone.", NOT_COMPARED),
     ],
 )
 def test_requested_traffic_without_a_result_proves_nothing(
@@ -133,6 +135,30 @@ def test_requested_traffic_without_a_result_proves_nothing(
     assert f"- {line}" in approver.bodies[ApprovalOf.DIFFERENCES]
     without = fake_ports(world, tmp_path / "without", run_id="without")
     assert not [one for one in events_of(without.run.events(), ContentsCompared) if one.failing]
+
+
+@pytest.mark.parametrize(
+    ("procedure", "request_of", "of"), [(UPGRADE, UP, ApprovalOf.FINALIZE), (DOWNGRADE, DOWN, ApprovalOf.ROLL)]
+)
+def test_an_approver_accepts_that_records_were_not_compared_whatever_the_cause_says_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, procedure: Procedure, request_of: Request, of: ApprovalOf
+) -> None:
+    is_up = procedure is UPGRADE
+    world = world_of(R391) if is_up else world_of(R431, finalized={"metadata.version": 30})
+    ports, approver = fake_ports(world, tmp_path), Approver()
+    ages = itertools.count()
+
+    def grow_old() -> None:
+        world.traffic_problem = f"The test traffic does not run: last report {next(ages)} s ago."
+
+    grow_old()
+    at_event(ports, monkeypatch, lambda event: True, grow_old)
+    run(ports, approver, procedure, request_of)
+    assert f"- {NOT_COMPARED}" in approver.bodies[of]
+    assert world.finalized["metadata.version"] == (30 if is_up else 29)
+    seen = events_of(ports.run.events(), TrafficChecked)
+    assert all("last report" in one.why for one in seen)
+    assert len({one.why for one in seen}) > 1
 
 
 def test_what_is_lost_after_the_comparison_is_in_the_text_of_the_approval_to_finalize(
