@@ -287,6 +287,7 @@ def consumer(folder: Path, security: Mapping[str, Any], group: str, protocol: st
                     # them, whatever its refresh interval (measured on 3.4.0: two minutes).
                     log.warning("%s has no partitions; created again", client.name)
                     return
+                reached: dict[tuple[str, int], int] = {}
                 for message in member.consume(500, FLUSH_SECONDS):
                     error = message.error()
                     # None only for errors without a position.
@@ -294,14 +295,15 @@ def consumer(folder: Path, security: Mapping[str, Any], group: str, protocol: st
                     if error is None:
                         client.sign_of_life()
                         client.count += 1
-                        client.reached[topic, partition] = offset + 1
+                        reached[topic, partition] = offset + 1
                         journal.write(topic, partition, offset, _text(message.key()))
                     elif error.code() == KafkaError._PARTITION_EOF:
-                        client.read_to[topic, partition] = client.reached[topic, partition] = offset
+                        client.read_to[topic, partition] = reached[topic, partition] = offset
                     elif error.fatal():
                         raise KafkaException(error)
-                # The journal first: committed records are never read again.
+                # The journal first: committed records are never read again, and a check copies what was reached.
                 journal.flush()
+                client.reached.update(reached)
                 if time.monotonic() - committed_at > 1.0:
                     committed_at = time.monotonic()
                     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,8 +13,10 @@ from kafka_rollout.base.errors import TransientError
 from kafka_rollout.client.security.client_security import ClientSecurity
 from kafka_rollout.run.traffic import TrafficVerdict
 from kafka_rollout.traffic.processes import main
+from kafka_rollout.traffic.processes import traffic as processes
 from kafka_rollout.traffic.processes.main import Traffic
-from kafka_rollout.traffic.processes.traffic import PLAIN_TOPIC, TRANSACTIONAL_TOPIC, Client
+from kafka_rollout.traffic.processes.traffic import PLAIN_TOPIC, TRANSACTIONAL_TOPIC, Client, consumer
+from tests.unit.traffic.processes.test_log import Message
 
 Check = Callable[..., TrafficVerdict]
 ENDS = {(PLAIN_TOPIC, 0): 3, (TRANSACTIONAL_TOPIC, 0): 2}
@@ -77,3 +79,32 @@ def test_a_group_that_is_behind_is_no_result(check: Check, traffic: Traffic) -> 
     traffic._consumers[0].reached[PLAIN_TOPIC, 0] = 2
     with pytest.raises(TransientError, match=f"consumer-classic did not reach the end of {PLAIN_TOPIC}-0"):
         check()
+
+
+def test_a_group_has_reached_what_its_journal_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The check copies the journal once the group has reached the end: what is not written yet would be lost."""
+    client, seen = consumer(tmp_path, {}, "g", "classic"), list[tuple[int, int]]()
+
+    class Member:
+        def __init__(self, settings: Mapping[str, Any]) -> None: ...
+
+        def subscribe(self, topics: list[str]) -> None: ...
+
+        def assignment(self) -> list[int]:
+            return [1]
+
+        def consume(self, most: int, within_s: float) -> Iterator[Message]:
+            client.stop.set()
+            for offset in (0, 1, 2):
+                yield Message(0, offset)
+                lines = (tmp_path / "consumed-classic.tsv").read_text().count("\n")
+                seen.append((client.reached.get((PLAIN_TOPIC, 0), 0), lines))
+
+        def close(self) -> None: ...
+
+    monkeypatch.setattr(processes, "Consumer", Member)
+    client.start()
+    client.join(10)
+    assert seen == [(0, 0)] * 3
+    assert client.reached == {(PLAIN_TOPIC, 0): 3}
+    assert (tmp_path / "consumed-classic.tsv").read_text().count("\n") == 3
