@@ -174,7 +174,10 @@ def refuse_unless_observed(context: Context) -> None:
     if observed == "skipped":
         raise AirflowSkipException(f"The task {parts.OBSERVE.id} was skipped.")
     if observed != "success":
-        raise AirflowFailException(f"The task {parts.OBSERVE.id} is {observed}. Clear it, or the task before it.")
+        raise AirflowFailException(
+            f"The task {parts.OBSERVE.id} has not succeeded ({observed or 'no state'}). Clear the first task that "
+            "failed, with all downstream tasks."
+        )
 
 
 class RolloutOperator(OneLineLogs, BaseOperator):
