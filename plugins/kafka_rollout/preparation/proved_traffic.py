@@ -20,6 +20,6 @@ def refuse_unproved_traffic(run: Run) -> None:
     if left := [one for one in unproved if one not in accepted]:
         raise RefusedError(
             few(left),
-            remedy="Read the journals of the test traffic. To go on, ask for the approval again (in a DAG: clear its "
-            "task with all downstream tasks): its text lists this.",
+            remedy="Read the journals of the test traffic. To go on, ask for the approval again: its text lists this. "
+            "In a DAG, clear its task with all downstream tasks, or start a new run if Airflow shows the old text.",
         )
