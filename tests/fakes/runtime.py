@@ -68,6 +68,7 @@ class FakeRuntime:
         *,
         changes: Sequence[ConfigChange] = (),
         restarts: bool = False,
+        returns: bool = False,
     ) -> HostState | None:
         return self._cluster.hosts.get(node.node_id)
 

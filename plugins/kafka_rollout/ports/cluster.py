@@ -245,10 +245,12 @@ class NodeQueries(Protocol):
         *,
         changes: Sequence[ConfigChange] = (),
         restarts: bool = False,
+        returns: bool = False,
     ) -> HostState | None:
         """The node's host before a run, with the installed ones of `releases`; None for a process of this machine.
 
-        `changes`: of the node's file. `restarts`: the run installs nothing."""
+        `changes`: of the node's file. `restarts`: the run installs nothing. `returns`: a rollback, whose package only
+        `bring` tries."""
 
     def installation(self, node: NodeSpec) -> Installation:
         """What an installation of another release loses, before the stop. Raises TransientError or RefusedError if it

@@ -222,15 +222,16 @@ def check_hosts(
     *,
     changes: Sequence[ConfigChange] = (),
     restarts: bool = False,
+    returns: bool = False,
 ) -> Checked:
-    """Check the hosts of nodes (default: all) that will run `releases`. `changes`: of their files. `restarts`: the run
-    installs nothing."""
+    """Check the hosts of nodes (default: all) that will run `releases`. `changes`, `restarts`, `returns`: as in
+    `NodeRuntime.host`."""
     asked = ports.cluster.nodes if nodes is None else nodes
     unread: list[UnknownValue] = []
 
     def read(node: NodeSpec) -> HostState | None:
         try:
-            return ports.runtime.host(node, releases, changes=changes, restarts=restarts)
+            return ports.runtime.host(node, releases, changes=changes, restarts=restarts, returns=returns)
         except NotObservableError as error:
             unread.extend(unknown(f"node {node.node_id}", error.sentence))
             return None
@@ -251,7 +252,8 @@ def check_rollback_on_host(run: ReadRun, release: Release, node: NodeSpec) -> tu
     """Return the findings about paths of the node's next start that lead elsewhere on `release`, about options that it
     does not have, and about file systems on which the rollback cannot write."""
     codes = {code.text for code in (*START_PATH_CODES, *JVM_OPTION_CODES, HOST_READ_ONLY, HOST_DISK_FULL)}
-    found = judged(run.plan, [check_hosts(run.ports, (release,), (node,), changes=run.plan.config_changes)])
+    hosts = check_hosts(run.ports, (release,), (node,), changes=run.plan.config_changes, returns=True)
+    found = judged(run.plan, [hosts])
     return tuple(one for one in found if one.code in codes)
 
 

@@ -164,6 +164,7 @@ class LocalProcessRuntime:
         *,
         changes: Sequence[ConfigChange] = (),
         restarts: bool = False,
+        returns: bool = False,
     ) -> None:
         """Nothing: releases come from the cache, and this user owns the files."""
 

@@ -12,7 +12,8 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -24,10 +25,13 @@ from kafka_rollout.model.topology import ClusterSpec, NodeSpec, PackageSpec, Rol
 from kafka_rollout.nodes.runtimes.hosts.rights import HostRights, sudoers_file
 from kafka_rollout.nodes.runtimes.hosts.service import SshServiceRuntime
 from kafka_rollout.nodes.runtimes.hosts.shells import Done
+from kafka_rollout.observation.run import ReadRun
+from kafka_rollout.preparation.node_checks import check_rollback_on_host
 from kafka_rollout.releases.facts import Release
 from tests.fakes.clock import FakeClock
 from tests.fakes.host import FakeHost
 from tests.fakes.local_host import permitted
+from tests.unit.builders import catalogue
 
 OLD, NEW = Release(3, 9, 1), Release(4, 3, 1)
 _SPEC = """Name: kafka
@@ -210,6 +214,18 @@ def test_a_rollback_begins_with_the_lists_of_the_host_and_refreshes_them_only_if
     with pytest.raises(RefusedError, match="is not available on host kafka-1"):
         runtime.bring(node, OLD)
     assert [words.split()[0] for words in repository.asked[1:]] == ["install", "clean", "install"]
+
+
+def test_the_check_of_a_host_before_a_rollback_asks_no_package_manager() -> None:
+    """It would let dnf hold its lists for expired, and without the repository no package could be installed then."""
+    repository = Repository(printed=(0, DNF_TABLE.format(verb="Downgrading")))
+    runtime = runtime_with(DNF, repository)
+    runtime.shell.package = [str(NEW)]  # type: ignore[attr-defined]
+    node = runtime.cluster.node(1)
+    ports = SimpleNamespace(cluster=runtime.cluster, runtime=runtime, catalogue=catalogue())
+    plan = SimpleNamespace(config_changes=(), unknowns=frozenset())
+    check_rollback_on_host(cast(ReadRun, SimpleNamespace(ports=ports, plan=plan)), OLD, node)
+    assert repository.asked == []
 
 
 def test_an_old_list_that_lacks_the_package_is_unknown() -> None:

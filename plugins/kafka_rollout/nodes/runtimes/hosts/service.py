@@ -171,6 +171,7 @@ class SshServiceRuntime(HostCommands):
         *,
         changes: Sequence[ConfigChange] = (),
         restarts: bool = False,
+        returns: bool = False,
     ) -> HostState:
         """Changes nothing. Commands that sudo refuses are listed as `sudo --list` reports them."""
         unit, installed = self._read_unit(node)
@@ -181,7 +182,8 @@ class SshServiceRuntime(HostCommands):
             unit,
             releases,
             installed=installed,
-            unavailable=self._unavailable(node, unit, installed, releases),
+            # A trial refreshes the lists, and without its repository a host could not install what it has loaded then.
+            unavailable={} if returns else self._unavailable(node, unit, installed, releases),
             libs=read_release_folders(self, node, releases, self.identify, self.artifacts),
             now=self.now,
             read_config=cache(lambda: self._config(node, read_file())),
