@@ -26,7 +26,7 @@ def without_archives(path: Sequence[str]) -> list[str]:
 def _is_twice(entry: Path, path: Sequence[str]) -> bool:
     if not any(map(entry.match, _ARCHIVES)):
         return False
-    package = entry.parents[2]  # of pyspark/python/lib
+    package = entry.parent.parent.parent  # of pyspark/python/lib
     py4j = (f"{one.name.removesuffix('-src.zip')}.dist-info" for one in entry.parent.glob(_ARCHIVES[1]))
     return (
         str(package.parent) in path

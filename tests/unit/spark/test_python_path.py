@@ -50,6 +50,11 @@ def test_the_archives_of_another_pyspark_stay(packages: Path, lacking: str) -> N
     assert without_archives(path) == path
 
 
+@pytest.mark.parametrize("archive", ["/pyspark.zip", "/opt/pyspark.zip", "pyspark.zip", f"/app/{PY4J}-src.zip"])
+def test_an_archive_that_a_site_has_copied_elsewhere_stays(archive: str) -> None:
+    assert without_archives([archive, "/"]) == [archive, "/"]
+
+
 def test_spark_s_own_archives_are_found(tmp_path: Path) -> None:
     package = Path(pyspark.__file__).parent
     path = [str(one) for one in sorted((package / "python" / "lib").glob("*.zip"))]
