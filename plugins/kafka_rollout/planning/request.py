@@ -210,7 +210,8 @@ class Request:
     dry_run: bool = declared(
         False,
         title="Dry run",
-        text="The run ends with the plan and all findings. It changes nothing.",
+        text="The run ends with the plan and all findings. It changes nothing, but loads the packages of its path to "
+        "hosts that install Kafka from a package.",
         of=_ALL,
         on_copy=False,
     )

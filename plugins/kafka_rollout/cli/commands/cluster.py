@@ -86,7 +86,7 @@ def plan(
 
     The plan is stored as a run in the run history. With --finalize later, it raises no feature levels. This command
     does not scan the coordinator logs: for a complete plan, use `upgrade --dry-run`. `upgrade --run ID` scans them
-    before it carries out this plan.
+    before it carries out this plan. Hosts that install Kafka from a package load the packages of the path.
     """
     with open_ports(cluster, None, command_config) as (ports, _, _security):
         if unknown := target_finding(ports.catalogue, request.target_release):

@@ -68,7 +68,7 @@ def inventory_check(
 ) -> None:
     """Check hosts, host keys, rights, units, Java and listeners of every node, and the rights of a run in Kafka.
 
-    Exit code 3 with blockers. Read-only.
+    Exit code 3 with blockers. Read-only. With --to, hosts that install Kafka from a package load its packages.
     """
     with open_ports(cluster, None, command_config) as (ports, _, _security):
         nodes, verdict = check_inventory(ports, [] if to is None else [Release.parse(to)])
