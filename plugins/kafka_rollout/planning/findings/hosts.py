@@ -257,9 +257,9 @@ PACKAGE_UNFINISHED = FindingCode(
     "PACKAGE-UNFINISHED",
     BLOCKER,
     "dpkg has left a package of a host unfinished, so each installation ends with an error.",
-    "Run `dpkg --configure -a` as root on the host, and correct what the scripts of the package report, for example a "
-    "full /boot. If it must be installed again, run `apt-get install --reinstall`, or remove it. If a package manager "
-    "works there now, wait until it has ended. Then run `kafka-rollout inventory check`.",
+    "If a package manager works on the host now, wait until it has ended. Run `dpkg --configure -a` there as root, and "
+    "correct what the scripts of the package report, for example a full /boot. If it must be installed again, run "
+    "`apt-get install --reinstall`, or remove it. Then run `kafka-rollout inventory check`.",
 )
 HOST_DISK_FULL = FindingCode(
     "HOST-DISK-FULL",
