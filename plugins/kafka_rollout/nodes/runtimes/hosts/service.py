@@ -7,7 +7,7 @@ Invariants:
    rename of a file: a host that loses its power has the old or the new one. The owner and the mode of the file stay.
 4. The files of the tool on a host are the copies of the configuration before a change of release, next to the
    configuration, and in the home folder of the SSH user the records of starts and of the newest change of the
-   configuration, and the claims of runs.
+   configuration, the claims of runs, and the lists of files of packages.
 5. A value that cannot be read is unknown, and never the one that would allow a stop.
 """
 
@@ -173,7 +173,8 @@ class SshServiceRuntime(HostCommands):
         restarts: bool = False,
         returns: bool = False,
     ) -> HostState:
-        """Changes nothing. Commands that sudo refuses are listed as `sudo --list` reports them."""
+        """Loads packages, and writes and removes a file in the home folder. Changes nothing else. Commands that sudo
+        refuses are listed as `sudo --list` reports them."""
         unit, installed = self._read_unit(node)
         read_file = cache(lambda: self._configuration(node))
         return read_host(

@@ -1,7 +1,8 @@
-"""The host of a node, read with commands that change nothing: unit, releases, rights, owners of folders, space, Java.
+"""The host of a node: unit, releases, rights, owners of folders, space, Java.
 
-What a command does not report is listed as unknown. The Java version is that of the file `release` of its installation:
-the user of the broker chooses what its process executes, and the SSH user must not execute it.
+The commands change nothing; one writes a file in the home folder of the SSH user and removes it. What a command does
+not report is listed as unknown. The Java version is that of the file `release` of its installation: the user of the
+broker chooses what its process executes, and the SSH user must not execute it.
 """
 
 from __future__ import annotations
