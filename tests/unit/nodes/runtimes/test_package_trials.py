@@ -22,6 +22,7 @@ from kafka_rollout.clusters.entries import ServiceEntry, service_of
 from kafka_rollout.model.host_state import CORRECT_TRIAL
 from kafka_rollout.model.package_managers import PackageAnswer, read_answer, refresh_of
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, PackageSpec, Role
+from kafka_rollout.nodes.runtimes.hosts.installing import install_package
 from kafka_rollout.nodes.runtimes.hosts.rights import HostRights, sudoers_file
 from kafka_rollout.nodes.runtimes.hosts.service import SshServiceRuntime
 from kafka_rollout.nodes.runtimes.hosts.shells import Done
@@ -52,6 +53,10 @@ echo > %{{buildroot}}/usr/share/java/kafka/kafka_2.13-{version}.jar
 
 
 DNF = ("/usr/bin/dnf", "install", "-y", "kafka-{version}-1")
+APT = (
+    *("/usr/bin/env", "DEBIAN_FRONTEND=noninteractive", "APT_LISTCHANGES_FRONTEND=none", "/usr/bin/apt-get", "install"),
+    *("--yes", "--no-remove", "--allow-downgrades", "-o", "Dpkg::Options::=--force-confold", "kafka={version}-1"),
+)
 ZYPPER = ("/usr/bin/zypper", "--non-interactive", "install", "--oldpackage", "kafka={version}-1")
 # Answers of dnf 4.14 and zypper 1.14.42, without what the test does not need.
 DNF_TABLE = """Dependencies resolved.
@@ -241,6 +246,36 @@ def test_an_old_list_that_lacks_the_package_is_unknown() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("install", "locked"),
+    [
+        (
+            APT,
+            Done(
+                100,
+                b"",
+                "E: Could not get lock /var/lib/dpkg/lock-frontend. It is held by process 17 (apt-get)\nE: Unable to "
+                "acquire the dpkg frontend lock (/var/lib/dpkg/lock-frontend), is another process using it?\n",
+            ),
+        ),
+        (ZYPPER, Done(7, b"System management is locked by the application with pid 17 (zypper).\n", "")),
+    ],
+    ids=["apt", "zypper"],
+)
+def test_a_trial_that_has_the_lock_ends_no_installation_of_a_run(install: tuple[str, ...], locked: Done) -> None:
+    """A plan tries packages without the lock of the cluster, so it can hold the lock of the package manager."""
+    answers = [locked, locked]
+    runtime = runtime_with(install, lambda _: answers.pop() if answers else Done(0, b"in download only mode 4.3.1", ""))
+    node = runtime.cluster.node(1)
+    assert install_package(runtime, node, NEW) == ""
+    answers += [locked, locked]
+    assert NEW not in runtime.host(node, [NEW]).unavailable
+    answers += [locked] * 1000
+    began = runtime.monotonic()
+    assert runtime.host(node, [NEW]).unavailable[NEW].is_unknown
+    assert runtime.monotonic() - began < 300
+
+
 def test_a_package_without_any_trial_is_unknown() -> None:
     runtime = runtime_with(DNF, Repository(printed=(0, "3.9.1-1")))
     node = runtime.cluster.node(1)
@@ -292,7 +327,7 @@ def runtime_with(install: Sequence[str], answers: Callable[[list[str]], Done], *
     node = NodeSpec(node_id=1, name="kafka-1", roles=frozenset({Role.BROKER}), service=service)
     cluster, clock = ClusterSpec(name="far", runtime="ssh_service", nodes=(node,)), FakeClock()
     program = next(one for one in install if one.startswith("/") and not one.endswith("/env")).rpartition("/")[2]
-    host = FakeHost(package=[str(OLD)], loaded=str(OLD), answers={program: answers})
+    host = FakeHost(package=[str(OLD)], loaded=str(OLD), answers={program: answers, "env": answers})
     return SshServiceRuntime(cluster, host, identify, sleep=clock.sleep, monotonic=clock.monotonic)
 
 

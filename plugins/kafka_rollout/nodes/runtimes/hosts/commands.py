@@ -66,6 +66,7 @@ class HostCommands:
     fence: Fence
     """Checked before each change."""
     monotonic: Callable[[], float]
+    sleep: Callable[[float], None]
     uptimes: dict[str, tuple[float, int]]
     """Host → when it was read, seconds."""
 

@@ -49,6 +49,9 @@ _SHA512 = re.compile(r"[0-9a-f]{128}")
 # The jar of kafka.Kafka → its version. Packages of vendors can also contain sources and documentation.
 JAR = re.compile(r"/kafka_2\.\d+-(\d[^/\s]*)(?<!-sources)(?<!-javadoc)(?<!-scaladoc)(?<!-test)\.jar(?:\s|$)")
 _INTERRUPTED = "dpkg --configure -a"
+# Of apt-get and zypper, which end at once without an option for it; dnf waits.
+_LOCKED = re.compile(r"Could not get lock |dpkg frontend lock|System management is locked by ")
+_LOCKED_S, _LOCKED_AT_TRIAL_S, _LOCKED_POLL_S = 300.0, 60.0, 5.0
 _ADD_VERSION = "Add it to `versions` of the package, then repeat the step."
 _UPSTREAM = re.compile(r"(?:\d+:)?(\d+(?:\.\d+)+)")  # without the epoch and the revision of the package
 
@@ -210,7 +213,12 @@ class _Tried(NamedTuple):
 def _try(commands: HostCommands, node: NodeSpec, words: tuple[str, ...], version: str) -> _Tried:
     right = rights_of(node).of_package(words)
     command = right.command(version=version)
-    done = commands.try_foreign(node, shlex.join(command), within_s=_package_of(node).timeout_s)
+    within_s = _package_of(node).timeout_s
+    done = _when_unlocked(
+        commands,
+        lambda: commands.try_foreign(node, shlex.join(command), within_s=within_s),
+        for_s=_LOCKED_AT_TRIAL_S,
+    )
     missing = f"({right.as_user}) NOPASSWD: {right.sudoers()}" if refused_by_sudo(done) else ""
     return _Tried(shlex.join(one.replace("{version}", version) for one in words), done, missing)
 
@@ -414,9 +422,18 @@ def repair_package(commands: HostCommands, node: NodeSpec, release: Release, hel
 
 def _run(commands: HostCommands, node: NodeSpec, words: tuple[str, ...], version: str) -> Done:
     right = rights_of(node).of_package(words)
-    within_s = _package_of(node).timeout_s
-    done = commands.run_foreign(node, shlex.join(right.command(version=version)), within_s=within_s)
+    line, within_s = shlex.join(right.command(version=version)), _package_of(node).timeout_s
+    done = _when_unlocked(commands, lambda: commands.run_foreign(node, line, within_s=within_s))
     commands.refuse_missing_right(node, right, done)
+    return done
+
+
+def _when_unlocked(commands: HostCommands, run: Callable[[], Done], *, for_s: float = _LOCKED_S) -> Done:
+    """Run a package manager, again for `for_s` seconds while another program has its lock, such as the trial of a plan:
+    a plan has no lock of the cluster, and can be made while a run installs."""
+    until = commands.monotonic() + for_s
+    while (done := run()).code != 0 and _LOCKED.search(done.out + done.err) and commands.monotonic() < until:
+        commands.sleep(_LOCKED_POLL_S)
     return done
 
 
