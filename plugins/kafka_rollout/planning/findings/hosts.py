@@ -429,7 +429,8 @@ def host_problems(
             *stop_findings(cluster, node, host),
             *_of_process(catalogue, node, host, releases),
             *_configuration_findings(node, host, changed.get(node.node_id, ())),
-            *start_path_findings(node, host, releases),
+            # A run of levels alone starts no node.
+            *(() if restarts and not releases else start_path_findings(node, host, releases)),
             *jvm_option_losses(node, host, releases),
             *logging_file_findings(node, host, releases),
         )

@@ -74,6 +74,20 @@ def test_a_package_that_dpkg_has_left_unfinished_blocks_with_its_name() -> None:
     assert "1 package on host kafka-4 unfinished: linux-image-6.1 (half-configured)." in found.sentence
 
 
+def test_a_run_that_starts_no_node_is_not_blocked_by_what_an_installation_would_replace() -> None:
+    install = ("/usr/bin/dnf", "install", "-y", "kafka-{version}")
+    node = SEPARATE.node(4)
+    service = ServiceSpec(host="kafka-4", package=PackageSpec(install=install, check=()))
+    cluster = replace(
+        SEPARATE, nodes=tuple(replace(node, service=service) if one == node else one for one in SEPARATE.nodes)
+    )
+    place = StartPlace(path="/usr/lib/systemd/system/kafka.service", state=PlaceState.FILE)
+    unit = StartPath(kind=StartFileKind.UNIT, path=place.path, now=place, after={}, is_edited=True)
+    hosts = {4: replace(HEALTHY, start_paths=(unit,))}
+    assert [one.code for one in host_problems(cluster, catalogue(), hosts, [])] == ["START-PATH-SWITCHED"]
+    assert host_problems(cluster, catalogue(), hosts, [], restarts=True) == (), "it raises levels alone"
+
+
 @pytest.mark.parametrize(
     ("option", "adds"),
     [
