@@ -49,7 +49,7 @@ from kafka_rollout.coordinator_logs.verdicts import groups_out_of_order, unknown
 from kafka_rollout.formats.cleaning import defaults_of
 from kafka_rollout.formats.coordinator_records import VERSION_BYTES, RecordLayouts
 from kafka_rollout.formats.documents.definitions import Schemas, load_schemas
-from kafka_rollout.formats.log_types import ReplicaRange
+from kafka_rollout.formats.log_types import ReplicaRange, UnreadableOffsetError
 from kafka_rollout.formats.messages import MessageFormatError, decode
 from kafka_rollout.groups.group_records import GroupRecords, alive_by_type
 from kafka_rollout.model.contents import SERVED_BY
@@ -102,10 +102,13 @@ class GroupReading:
             for reading in readings:
                 reading.log = replace(reading.log, start=reading.log.end, end=new.end)
             if min(known) < new.end:
-                for fetched in source.read(replace(new, start=min(known))):
-                    for reading in readings:
-                        reading.add(fetched)
-                    self.refuse_more(sum(one.counts.counts.total() for one in self.read if one.copy == 0))
+                try:
+                    for fetched in source.read(replace(new, start=min(known))):
+                        for reading in readings:
+                            reading.add(fetched)
+                        self.refuse_more(sum(one.counts.counts.total() for one in self.read if one.copy == 0))
+                except UnreadableOffsetError:  # the new reading has it as damage
+                    return False
         self.replicas = now
         return True
 

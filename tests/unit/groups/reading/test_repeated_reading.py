@@ -11,7 +11,7 @@ from kafka_rollout.base.errors import TransientError
 from kafka_rollout.client.fetch import FetchedBytes, Replicas, UnreadReplica
 from kafka_rollout.coordinator_logs.contents import GroupInventory, GroupSummary
 from kafka_rollout.formats.cleaning import CleaningConfig
-from kafka_rollout.formats.log_types import LogRange, ReplicaRange
+from kafka_rollout.formats.log_types import LogRange, ReplicaRange, UnreadableOffsetError
 from kafka_rollout.formats.record_batch import batches
 from kafka_rollout.groups.group_records import GroupRecords
 from kafka_rollout.groups.reading import live
@@ -180,6 +180,24 @@ def test_a_part_that_could_not_be_read_is_read_again(
     monkeypatch.setattr(Polled, "data", b"".join(map(written, range(201))))
     records = check(logs)
     assert (records.is_whole, records.damage) == (True, ())
+
+
+def test_an_offset_that_a_broker_cannot_read_is_damage_and_no_error(
+    monkeypatch: pytest.MonkeyPatch, logs: LiveCoordinatorLogs
+) -> None:
+    check(logs)
+    append(200)
+    readable = Polled.read
+
+    def read(source: Polled, what: LogRange) -> Iterator[FetchedBytes]:
+        for fetched in readable(source, what):
+            if fetched.fetch_offset >= 2000:
+                raise UnreadableOffsetError("CORRUPT_MESSAGE", offset=fetched.fetch_offset)
+            yield fetched
+
+    monkeypatch.setattr(Polled, "read", read)
+    records = check(logs)
+    assert {(one.position, one.offsets) for one in records.damage} == {(2000, 10)}
 
 
 def test_a_failed_check_leaves_nothing_to_read_on_from(
