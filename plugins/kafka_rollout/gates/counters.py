@@ -156,6 +156,7 @@ def no_metadata_errors(
     """
     wrong = _nonzero(METADATA_ERROR_COUNTERS, nodes, state, unchecked)
     doubts: list[str] = []
+    unread: list[str] = []
     unexplained: list[str] = []
     named: dict[str, None] = {}
     others: dict[str, None] = {}
@@ -164,8 +165,10 @@ def no_metadata_errors(
         read = _explain(node, name, value, state, expected)
         if read.doubt:
             doubts.append(read.doubt)
+        elif read.is_open:
+            unread.append(f"{_reported(node, name, value)}, and its log is not read to its end yet")
         elif not read.is_enough:
-            unexplained.append(f"node {node.node_id} reports {COUNTERS[name].kafka_name} {value:g}")
+            unexplained.append(_reported(node, name, value))
             seen = expected.logs.get(node.node_id)
             others |= dict.fromkeys(one for one in (seen.faults if seen else ()) if one not in read.faults)
     evidence = f"0 metadata errors since the start of {_processes(nodes)}"
@@ -177,11 +180,14 @@ def no_metadata_errors(
             f"{few(unexplained)}{beyond}: the node does not serve a part of the metadata; {shown}. A restart applies "
             "all metadata again, and counts an error again whose cause is still there"
         )
+    elif unread:
+        evidence = few(unread)
     elif doubts:
         evidence = f"{few(doubts)}. The approved plan expects errors of {awaited_text}"
     elif wrong.counted:
         evidence = f"{few(wrong.counted)}; the approved plan expects errors of {awaited_text}, and the log has them"
-    condition = wrong.condition(NO_ERRORS, evidence, is_expected=not unexplained, is_lasting=True)
+    is_expected = not unexplained and not unread
+    condition = wrong.condition(NO_ERRORS, evidence, is_expected=is_expected, is_lasting=bool(unexplained))
     if doubts and condition.is_met:
         return doubtful(NO_ERRORS, condition.evidence, doubts, expected.accepted)
     return condition
@@ -195,17 +201,25 @@ class _Explained:
     is_enough: bool
     doubt: str
     """Why the rest is the decision of an approver; empty if it is not."""
+    is_open: bool
+    """The part of the log that was not read yet can explain the rest."""
 
 
 def _explain(node: NodeSpec, name: str, value: float, state: ClusterState, expected: ExpectedErrors) -> _Explained:
     faults, awaited = _explained(node, name, state, expected), expected.of(node.node_id)
     seen, doubt = expected.logs.get(node.node_id), ""
     is_enough = value <= len(faults)  # False for NaN
-    is_unknown = seen is None or ((seen.why_unknown or OTHERS in awaited) and not seen.is_cut)
-    if not is_enough and _can_be_expected(node, name) and awaited and is_unknown:
+    is_rest_expected = not is_enough and _can_be_expected(node, name) and bool(awaited)
+    is_open = is_rest_expected and seen is not None and seen.is_cut
+    is_unknown = seen is None or bool(seen.why_unknown) or OTHERS in awaited
+    if is_rest_expected and is_unknown and not is_open:
         who = f"node {node.node_id}{f' ({seen.who})' if seen else ''}"
         doubt = f"{who}: {COUNTERS[name].kafka_name} {value:g}, and the log explains {len(faults)} of them"
-    return _Explained(faults=faults, is_enough=is_enough, doubt=doubt)
+    return _Explained(faults=faults, is_enough=is_enough, doubt=doubt, is_open=is_open)
+
+
+def _reported(node: NodeSpec, name: str, value: float) -> str:
+    return f"node {node.node_id} reports {COUNTERS[name].kafka_name} {value:g}"
 
 
 def _can_be_expected(node: NodeSpec, name: str) -> bool:

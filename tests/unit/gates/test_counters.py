@@ -223,6 +223,19 @@ def test_errors_that_no_log_can_explain_are_the_decision_of_an_approver() -> Non
     assert not _condition(_after(_here(metadata_apply_errors=2), expected_errors=accepted), NO_ERRORS).is_met
 
 
+def test_errors_whose_log_is_not_read_to_its_end_are_in_flight() -> None:
+    whole = _expected()
+    cut = replace(whole, logs={4: replace(whole.logs[4], is_cut=True)})
+    condition = _condition(_after(_here(metadata_apply_errors=1), expected_errors=cut), NO_ERRORS)
+    assert (condition.is_met, condition.doubts, condition.is_lasting) == (False, (), False)
+    evidence = "node 4 reports metadata-apply-error-count 1, and its log is not read to its end yet"
+    assert condition.evidence == evidence
+    seen = _condition(_after(_here(metadata_apply_errors=1), expected_errors=whole), NO_ERRORS)
+    assert (seen.is_met, seen.is_lasting) == (False, True)
+    not_expected = replace(cut, settings=())
+    assert _condition(_after(_here(metadata_apply_errors=1), expected_errors=not_expected), NO_ERRORS).is_lasting
+
+
 IV = "3.6-IV2"
 LEVEL = directories_fault(IV)
 JBOD = _fault("", publisher="Broker configuration does not support the cluster MetadataVersion")
