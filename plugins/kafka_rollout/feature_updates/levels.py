@@ -39,7 +39,7 @@ from kafka_rollout.features.support import (
     unlisted_node_findings,
 )
 from kafka_rollout.groups.findings import leave_to_gate
-from kafka_rollout.model.plan import FeatureChange, Plan, Undo
+from kafka_rollout.model.plan import Direction, FeatureChange, Plan, Undo
 from kafka_rollout.model.state import CheckpointFile, CheckpointSummary, ClusterState, NodeState
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.observation.cluster_ports import (
@@ -58,6 +58,7 @@ from kafka_rollout.preparation.frozen_plan import check_run, refuse_new_blockers
 from kafka_rollout.preparation.lost_metadata import refuse_new_losses
 from kafka_rollout.preparation.pinned_min_isr import refuse_changed_min_isr
 from kafka_rollout.preparation.proved_roll import refuse_unproved_nodes
+from kafka_rollout.preparation.proved_traffic import refuse_unproved_traffic
 from kafka_rollout.releases.facts import METADATA_VERSION
 from kafka_rollout.run.events import ApprovalOf
 from kafka_rollout.run.projections.observations import finalization
@@ -412,6 +413,8 @@ def finalize(run: Run) -> tuple[FeatureUpdateResult, ...]:
     run = check_run(run)
     pending = pending_changes(run)
     if pending:
+        if run.plan.direction is Direction.UPGRADE:
+            refuse_unproved_traffic(run)
         refuse_unproved_nodes(run)
         require_approval(run, ApprovalOf.FINALIZE)
         lock.acquire_lock(run.ports, f"Finalize {format_levels(levels_of_changes(pending))}.")

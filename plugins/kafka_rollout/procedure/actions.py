@@ -27,7 +27,6 @@ from kafka_rollout.preparation import pinned_min_isr, plan_making, state_compari
 from kafka_rollout.preparation.frozen_plan import replace_coordinator_log_findings
 from kafka_rollout.preparation.lost_metadata import report_losses as report_metadata_losses
 from kafka_rollout.preparation.proved_roll import read_broker_logs
-from kafka_rollout.preparation.proved_traffic import refuse_unproved_traffic
 from kafka_rollout.procedure.step import StepCall
 from kafka_rollout.report.builders import SCAN_VERDICT
 from kafka_rollout.roll import loop, metadata_logs
@@ -200,7 +199,6 @@ def finalize(call: StepCall) -> list[dict[str, Any]]:
     """Finalize the planned levels. A repeated call reads the levels first and sends nothing twice."""
     if call.plan.direction is Direction.UPGRADE:
         state_comparison.refuse_unaccepted_differences(call.run)
-        refuse_unproved_traffic(call.run)
     results = levels.finalize(call.run)
     for result in results:
         call.log.info("%s: %s %s", result.feature, result.error, result.message)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,10 +17,11 @@ from kafka_rollout.model.state import CheckpointFile
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.planning.request import FinalizePolicy, Request
 from kafka_rollout.preparation.state_comparison import NOT_COMPARED
+from kafka_rollout.procedure.actions import finalize
 from kafka_rollout.procedure.kinds import DOWNGRADE, UPGRADE
 from kafka_rollout.procedure.rehearsal import RehearsalServices, SaysLines
 from kafka_rollout.procedure.runner import Runner
-from kafka_rollout.procedure.step import Procedure
+from kafka_rollout.procedure.step import Procedure, StepCall
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import Approval, ApprovalOf, Decision, Event, events_of
 from kafka_rollout.run.ports import Answer, Question
@@ -187,6 +189,16 @@ def test_what_is_lost_after_the_approval_raises_no_level(tmp_path: Path, monkeyp
     with pytest.raises(RefusedError, match="40 records acknowledged, but not in the log"):
         run(ports, Approver(), UPGRADE, UP)
     assert not is_raised(world)
+
+
+def test_a_retry_after_all_levels_were_raised_needs_no_traffic(tmp_path: Path) -> None:
+    """The host of a killed worker can be that of the traffic, and no approval is left that could list it."""
+    world = world_of(R391)
+    ports = fake_ports(world, tmp_path)
+    run(ports, Approver(), UPGRADE, UP)
+    world.traffic_problem = "Host b is gone."
+    call = StepCall(ports=ports, request=UP, plan_or_none=ports.run.load_plan(), log=logging.getLogger(__name__))
+    assert {one["error"] for one in finalize(call)} == {"NONE"}
 
 
 @pytest.mark.parametrize("lowering", [Lowering.LIVE, Lowering.OFFLINE])
