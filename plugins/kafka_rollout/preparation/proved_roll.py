@@ -32,9 +32,10 @@ from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts, at_once, observe_some
 from kafka_rollout.observation.node_logs import read_broker_log
 from kafka_rollout.observation.node_steps import check_coordinators, check_remote_storage
-from kafka_rollout.observation.run import ReadRun, Run
+from kafka_rollout.observation.run import Run
 from kafka_rollout.planning.findings.cluster_state import LACKING_REPLICAS
 from kafka_rollout.preparation.metadata_errors import expected_of
+from kafka_rollout.preparation.proved_traffic import accepted_of_traffic
 from kafka_rollout.run.events import events_of
 from kafka_rollout.run.projections.observations import unserved_since
 from kafka_rollout.run.projections.runs import run_of
@@ -73,13 +74,16 @@ def refuse_unproved_nodes(run: Run, *, asks: bool = False) -> None:
     )
 
 
-def refuse_unproved_roll(run: ReadRun) -> None:
+def refuse_unproved_roll(run: Run) -> None:
     """Raise RefusedError unless the gate after the start of each node has passed, and the cluster was compared with its
-    state before the run since the last start. Test records that were lost before refuse it, too.
+    state before the run since the last start. Test records that were lost before refuse it, too, unless an approver
+    accepted them.
     """
     events = run.history.events()
-    gap = find_unproved_roll(events, run.plan) or find_failed_traffic(events)
-    if run.plan.direction is Direction.UPGRADE and gap is not None:
+    if run.plan.direction is not Direction.UPGRADE:
+        return
+    gap = find_unproved_roll(events, run.plan) or find_failed_traffic(events, accepted_of_traffic(run))
+    if gap is not None:
         raise RefusedError(f"No level is raised: {gap.sentence}.", remedy=gap.remedy)
 
 

@@ -13,10 +13,15 @@ from kafka_rollout.observation.run import Run
 from kafka_rollout.preparation.state_comparison import accepted_differences, record_traffic_so_far
 
 
+def accepted_of_traffic(run: Run) -> frozenset[str]:
+    """Return the sentences that an approver accepted, in a text or as differences after the roll."""
+    return frozenset((*accepted_doubts(run), *accepted_differences(run)))
+
+
 def refuse_unproved_traffic(run: Run) -> None:
     """Compare the test traffic so far. Raise RefusedError if it shows what no approver accepted."""
     unproved = record_traffic_so_far(run)
-    accepted = {*accepted_doubts(run), *accepted_differences(run)} if unproved else set()
+    accepted = accepted_of_traffic(run) if unproved else ()
     if left := [one for one in unproved if one not in accepted]:
         raise RefusedError(
             few(left),

@@ -39,6 +39,7 @@ from kafka_rollout.run.projections.approvals import (
 )
 from kafka_rollout.run.projections.runs import has_acted, run_of
 from kafka_rollout.run.step_events import ComparedAfter, ContentsCompared, ContentsTaken, TrafficChecked
+from kafka_rollout.run.traffic import OF_TRAFFIC
 from kafka_rollout.run.view import RunView
 
 BEFORE = "state/before.json"
@@ -54,7 +55,7 @@ STATE_LOST = Difference(
     "run changed.",
 )
 NOT_COMPARED = (
-    "Test traffic: its records so far were not compared, so it is unknown whether any is lost. The line "
+    f"{OF_TRAFFIC}its records so far were not compared, so it is unknown whether any is lost. The line "
     "'test traffic so far' of the run history has the cause."
 )
 NOTHING_TO_ACCEPT = "The comparison found no difference that needs an approver."
@@ -183,11 +184,8 @@ def _unproved_traffic(run: Run) -> tuple[tuple[str, ...], str]:
     except RolloutError as error:
         return (NOT_COMPARED,), error.sentence
     if verdict is None:
-        return ("Test traffic: the run was started with it, and none has run.",), ""
-    if verdict.ok:
-        return (), ""
-    lost = tuple(f"Test traffic: {one.sentence}" for one in verdict.failures)
-    return lost or ("Test traffic: one kind of it has produced or consumed no record so far.",), ""
+        return (f"{OF_TRAFFIC}the run was started with it, and none has run.",), ""
+    return verdict.unproved, ""
 
 
 def _disagreements(ports: ReadPorts, before: ClusterInventory | None, now: ClusterInventory) -> tuple[Difference, ...]:

@@ -6,7 +6,7 @@ counts if it is newer than the last change of what it is about. Each function re
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from kafka_rollout.base.wording import few, nodes
@@ -27,6 +27,7 @@ from kafka_rollout.run.step_events import (
     Stopping,
     TrafficCompared,
 )
+from kafka_rollout.run.traffic import OF_TRAFFIC
 from kafka_rollout.run.view import CHANGES
 
 NODE_ACTS = (Stopping, Started, OfflineStopping, LiveLowered)
@@ -124,13 +125,14 @@ def find_refused_nodes(events: Sequence[Event]) -> Gap | None:
     )
 
 
-def find_failed_traffic(events: Sequence[Event]) -> Gap | None:
-    """Return that the newest check of the test traffic did not pass; None if it did, or before the first one."""
+def find_failed_traffic(events: Sequence[Event], accepted: Collection[str] = ()) -> Gap | None:
+    """Return that the newest check of the test traffic did not pass; None if it did, or before the first one.
+
+    `accepted`: sentences of it that an approver accepted.
+    """
     compared = newest(events, TrafficCompared)
-    if compared is None or compared.verdict.ok:
-        return None
-    why = [one.sentence.removesuffix(".") for one in compared.verdict.failures]
-    return _traffic_gap(few(why or ["one kind of test traffic has no record"]))
+    why = [one for one in (compared.verdict.unproved if compared else ()) if one not in accepted]
+    return _traffic_gap(few([one.removeprefix(OF_TRAFFIC).removesuffix(".") for one in why])) if why else None
 
 
 def find_traffic_gap(events: Sequence[Event]) -> Gap | None:

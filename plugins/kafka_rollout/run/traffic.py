@@ -164,7 +164,16 @@ class TrafficVerdict:
         ran = self.acknowledged > 0 and (has_transactions or TRANSACTIONAL_PRODUCER in self.left_out)
         return ran and bool(self.consumed) and all(self.consumed.values()) and not self.failures
 
+    @property
+    def unproved(self) -> tuple[str, ...]:
+        """What an approver can accept, as sentences; empty if it passed."""
+        if self.ok:
+            return ()
+        found = tuple(f"{OF_TRAFFIC}{one.sentence}" for one in self.failures)
+        return found or (f"{OF_TRAFFIC}one kind of it has produced or consumed no record so far.",)
 
+
+OF_TRAFFIC = "Test traffic: "
 NOT_COVERED, UNKNOWN_PERIOD = "not covered", "unknown"
 _CLOCKS_DIFFER_S = 5.0  # of the hosts of the traffic and of the run
 

@@ -23,13 +23,14 @@ from kafka_rollout.procedure.rehearsal import RehearsalServices, SaysLines
 from kafka_rollout.procedure.runner import Runner
 from kafka_rollout.procedure.step import Procedure, StepCall
 from kafka_rollout.releases.facts import Release
+from kafka_rollout.report.builders import record_traffic
 from kafka_rollout.run.events import Approval, ApprovalOf, Decision, Event, events_of
 from kafka_rollout.run.ports import Answer, Question
 from kafka_rollout.run.step_events import ContentsCompared, TrafficChecked
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports
 from tests.integration.harness.faults.without_live import stage_no_live
-from tests.traffic import LOST, traffic_so_far
+from tests.traffic import LOST, traffic_so_far, traffic_verdict
 
 QUICK: dict[str, Any] = {"rehearse": False, "scan": False, "soak_s": 0.0, "checks": 1, "interval_s": 1.0}
 UP = Request(target=R431, finalize=FinalizePolicy.AFTER_APPROVAL, traffic=True, **QUICK)
@@ -112,6 +113,7 @@ def test_lost_records_are_a_difference_after_the_roll_before_levels_are_raised(t
         run(ports, approver, UPGRADE, UP)
     assert f"- {LINE}" in approver.bodies[ApprovalOf.DIFFERENCES]
     assert not is_raised(world)
+    record_traffic(ports, traffic_verdict(ports.run.events(), LOST))  # a failed run stops its traffic
 
     approver.of_differences = Decision.APPROVED
     run(ports, approver, UPGRADE, UP)
