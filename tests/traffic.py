@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from kafka_rollout.run.events import START_TRAFFIC, Event, StepEnded, StepOutcome, events_of
 from kafka_rollout.run.traffic import Discrepancy, TrafficSample, TrafficVerdict
@@ -24,16 +25,8 @@ def has_traffic(events: Sequence[Event]) -> bool:
 def traffic_verdict(events: Sequence[Event], *lost: Discrepancy) -> TrafficVerdict:
     """Records were acknowledged in each second of the run."""
     first, last = int(events[0].at), int(events[-1].at)
-    return TrafficVerdict(
-        acknowledged=100,
-        stored=100 - sum(one.count for one in lost),
-        transactions={"committed": 1},
-        consumed={"classic": 100},
-        redelivered={"classic": 0},
-        unavailable_s={},
-        discrepancies=lost,
-        series=tuple(TrafficSample(float(at), 1.0, 30) for at in range(first - 10, last + 10)),
-    )
+    series = tuple(TrafficSample(float(at), 1.0, 30) for at in range(first - 10, last + 10))
+    return replace(traffic_so_far(*lost), series=series)
 
 
 def traffic_so_far(*lost: Discrepancy) -> TrafficVerdict:
