@@ -88,7 +88,11 @@ def test_sudo_reads_the_printed_file_and_it_is_the_one_with_which_the_bed_is_rea
 
 def test_each_missing_right_is_named_with_its_line(shell: Shell, bed: Bed) -> None:
     lines = bed.hosts[0].run("cat", SUDOERS).splitlines(keepends=True)
-    for missing in ("/usr/bin/systemctl stop", "/usr/bin/mv -T /opt/kafka.kafka-rollout", "/usr/bin/dd if=/etc/kafka"):
+    for missing in (
+        "/usr/bin/systemctl stop",
+        "/usr/bin/mv -T /opt/kafka.kafka-rollout",
+        r"/usr/bin/dd if\=/etc/kafka",
+    ):
         with changed(bed.hosts[0], SUDOERS, "".join(line for line in lines if missing not in line)):
             code, said = check(shell)
         assert code == REFUSED
