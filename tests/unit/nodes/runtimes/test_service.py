@@ -716,6 +716,11 @@ def test_a_long_journal_is_read_in_parts_that_continue(monkeypatch: pytest.Monke
     assert last is not None
     assert (last.lines, last.position, last.is_cut) == (("third",), "s=1;i=3", False)
     assert any("--output=json" in line and "--after-cursor 's=1;i=2'" in line for line in host.history)
+    host.entries = "-- No entries --\n"
+    removed = runtime.process_log(NODE, last.position)
+    assert removed is not None
+    assert (removed.lines, removed.position, removed.is_cut) == ((), "s=1;i=3", False)
+    assert removed.problem == "was rotated before it was read"
 
 
 def test_the_last_lines_of_a_process_alone_are_those_of_its_id() -> None:

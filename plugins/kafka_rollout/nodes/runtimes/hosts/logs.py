@@ -30,7 +30,7 @@ from kafka_rollout.nodes.runtimes.hosts.commands import (
 )
 from kafka_rollout.nodes.runtimes.hosts.rights import HostRight
 from kafka_rollout.nodes.runtimes.hosts.shells import Done
-from kafka_rollout.nodes.runtimes.log_files import BYTES_BEFORE, MOST_BYTES, NO_FILE, end_of, parse_place
+from kafka_rollout.nodes.runtimes.log_files import BYTES_BEFORE, MOST_BYTES, NO_FILE, ROTATED, end_of, parse_place
 
 if TYPE_CHECKING:
     from kafka_rollout.nodes.runtimes.hosts.unit_state import UnitState
@@ -59,11 +59,12 @@ def read_journal_on(commands: HostCommands, node: NodeSpec, unit: UnitState, aft
         return LogPart(pid=pid, started_at=None, problem="has no known start of its process")
     begin = [*(["--after-cursor", after] if after else since), f"_PID={pid}"]
     done = _journal(commands, node, "--show-cursor", *begin, most=MOST_BYTES)
-    is_cut = len(done.content) >= MOST_BYTES
+    is_cut, problem = len(done.content) >= MOST_BYTES, ""
     if is_cut:  # the cursor is printed at the end, so entries with their cursors are read instead
         done = _journal(commands, node, *_ENTRIES, *begin, most=_MOST_ENTRIES)
         lines, position = _entries(done.content)
         is_cut = len(done.content) >= _MOST_ENTRIES
+        problem = "" if lines else ROTATED  # journald removed them in between
     else:
         lines = [line for line in done.content.decode("utf-8", errors="replace").split("\n") if line != _NO_ENTRIES]
         lines = lines[:-1] if lines and lines[-1] == "" else lines
@@ -79,7 +80,7 @@ def read_journal_on(commands: HostCommands, node: NodeSpec, unit: UnitState, aft
         position=position or after,
         is_first=not after,
         is_cut=is_cut,
-        problem=_SUPPRESSED if any(line.endswith(f" from {unit_name}") for line in dropped) else "",
+        problem=_SUPPRESSED if any(line.endswith(f" from {unit_name}") for line in dropped) else problem,
     )
 
 
@@ -94,6 +95,8 @@ def _entries(content: bytes) -> tuple[list[str], str]:
     """Return the lines of whole entries (journalctl --output=json), and the cursor of the last one."""
     lines, cursor = list[str](), ""
     for line in content.split(b"\n")[:-1]:
+        if line == _NO_ENTRIES.encode():
+            break
         entry = parse_json(line)
         text = entry.get("MESSAGE") or ""
         # journalctl writes a text that is not UTF-8 as a list of bytes, and repeated fields as a list of texts.
