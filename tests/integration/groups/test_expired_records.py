@@ -25,7 +25,7 @@ from kafka_rollout.client.security.client_security import ClientSecurity
 from kafka_rollout.formats.record_batch import batches, payload, records
 from kafka_rollout.traffic.processes.main import read_marks
 from kafka_rollout.traffic.processes.traffic import producer_settings
-from kafka_rollout.traffic.traffic_check import Position, TrafficRecord, compare
+from kafka_rollout.traffic.traffic_check import LOG, Position, TrafficRecord, compare
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.faults.proxy import Proxy
 
@@ -104,7 +104,7 @@ def test_a_batch_that_expires_under_way_is_stored_twice_and_none_of_the_test_tra
         keys = ((r.offset, data[r.key_at : r.key_at + r.key_length].decode()) for r in records(batch, data))
         stored += [TrafficRecord(position(offset), key) for offset, key in keys]
     marks = partial(read_marks, proxy.address, ClientSecurity())
-    found = compare(acknowledged, {}, {"the log": stored}, {}, marks).discrepancies
+    found = compare(acknowledged, {}, {LOG: stored}, {}, marks).discrepancies
     print(f"{found}; {results}; producer epochs {sorted(epochs)}")
     if expires:
         assert [one.kind for one in found] == ["resent"], "nothing is lost, and the cluster doubled nothing"

@@ -24,8 +24,8 @@ _CALL_S = 900.0  # one call on a busy machine
 KILLED_IN_AN_INSTALLATION = """
 import os, signal
 from kafka_rollout.metadata_log.node_logs import directories as metadata_logs
-from kafka_rollout.metadata_log.changes.places import Files
-install, remove, seen = metadata_logs.install, Files.remove, []
+from kafka_rollout.metadata_log.changes.places import DiskChanges
+install, remove, seen = metadata_logs.install, DiskChanges.remove, []
 def install_and_count(*given, **more):
     seen.append(given)
     return install(*given, **more)
@@ -33,7 +33,7 @@ def remove_or_die(self, path):
     if len(seen) >= 2:
         os.kill(os.getpid(), signal.SIGKILL)
     remove(self, path)
-metadata_logs.install, Files.remove = install_and_count, remove_or_die
+metadata_logs.install, DiskChanges.remove = install_and_count, remove_or_die
 """
 
 

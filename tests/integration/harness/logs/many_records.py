@@ -15,7 +15,7 @@ from kafka_rollout.client.security.client_security import ClientSecurity
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.traffic.processes.main import read_marks
 from kafka_rollout.traffic.processes.traffic import producer_settings
-from kafka_rollout.traffic.traffic_check import Position, TrafficRecord, compare
+from kafka_rollout.traffic.traffic_check import LOG, Position, TrafficRecord, compare
 from tests.integration.harness.cluster_contents import wait_until_all_know
 from tests.waiting import wait_until
 
@@ -64,7 +64,7 @@ def many_records(spec: ClusterSpec, at_least: int = AT_LEAST) -> Iterator[None]:
     assert producer.flush(_WAIT_S) == 0
     consumed = list(_consumed(spec, len(acknowledged)))
     verdict = compare(
-        acknowledged, {}, {"reader": consumed}, {}, partial(read_marks, spec.bootstrap_servers, ClientSecurity())
+        acknowledged, {}, {LOG: consumed}, {}, partial(read_marks, spec.bootstrap_servers, ClientSecurity())
     )
     print(f"{len(acknowledged)} records acknowledged, {len(consumed)} consumed, {len(failed)} failed")
     assert (verdict.discrepancies, failed) == ((), [])
