@@ -300,8 +300,8 @@ def outcome_of(
                 Outcome.STOPPED,
                 f"{_describe_down(view)}The rollback to {plan.source} is not finished: {_running(state)}.{why}",
             )
-        if gap := find_unreturned(events, plan):
-            return Outcome.STOPPED, f"Every node runs {plan.source} again, but {gap.sentence}."
+        if why := find_unreturned(events, plan):
+            return Outcome.STOPPED, f"Every node runs {plan.source} again, but {why}."
         gap = find_traffic_gap(events)
         traffic = "" if gap is None else f" T{gap.sentence[1:]}."
         return Outcome.ROLLED_BACK, f"Every node runs {plan.source} again.{traffic}"
@@ -333,8 +333,8 @@ def _after_the_roll(run: Run, state: ClusterState, view: RunView, proofs: Sequen
         levels = ", ".join(f"{change.feature} {change.current} → {change.target}" for change in left)
         if view.has(Finalizing):
             return Outcome.STOPPED, f"{of_all}, but not every planned level is finalized: {levels}."
-        if gap := find_refused_nodes(view.events):
-            return Outcome.STOPPED, f"{of_all}, but no level is raised: {gap.sentence}."
+        if why := find_refused_nodes(view.events):
+            return Outcome.STOPPED, f"{of_all}, but no level is raised: {why}."
         if plan.feature_changes and not plan.release_steps:
             return Outcome.REFUSED, f"Nothing was changed: {refusal_of(plan, view)}"
         if gap := find_traffic_gap(view.events):

@@ -1,7 +1,7 @@
 """What the history of a run proves about its end. Each outcome, and all that follows from it, needs this proof.
 
 The release that a node runs does not prove that the node serves: its gate after the start does. A gate or a comparison
-counts if it is newer than the last change of what it is about. Each function returns what is missing, or None.
+counts if it is newer than the last change of what it is about. Each function returns what is missing.
 """
 
 from __future__ import annotations
@@ -61,8 +61,10 @@ def find_open_gate(events: Sequence[Event], plan: Plan) -> Gap | None:
     )
 
 
-def find_unreturned(events: Sequence[Event], plan: Plan) -> Gap | None:
-    """Return the nodes that the run touched, without a passed gate on the plan's source since their last start."""
+def find_unreturned(events: Sequence[Event], plan: Plan) -> str:
+    """Return, as a clause, which nodes that the run touched have no passed gate on the plan's source since their last
+    start; empty if all have.
+    """
     back = {step.reversed().key for step in plan.release_steps if step.from_release == plan.source}
     batches, seen = _batches(events, plan, RollOf.ROLLBACK, RollOf.OFFLINE_UNDO)
     left = {node_id for batch in batches[first_open_batch(seen, batches) :] for node_id in batch.node_ids}
@@ -72,12 +74,7 @@ def find_unreturned(events: Sequence[Event], plan: Plan) -> Gap | None:
                 left.add(event.node_id)
             case GatePassed(ref=GateRef(kind=GateKind.AFTER_START, release_step=str(key), node_id=int(node_id))):
                 left -= {node_id} if key in back else set()
-    if not left:
-        return None
-    return Gap(
-        sentence=f"the gate after the start on {plan.source} has not passed for {nodes(left)}",
-        remedy="Repeat the rollback of the run: it waits for this gate.",
-    )
+    return f"the gate after the start on {plan.source} has not passed for {nodes(left)}" if left else ""
 
 
 def find_uncompared(events: Sequence[Event], kinds: tuple[type[Event], ...] = _ANY_CHANGE) -> Gap | None:
@@ -110,19 +107,16 @@ def find_race(events: Sequence[Event]) -> FeatureRace | None:
     return newest(events_since_change(events), FeatureRace)
 
 
-def find_refused_nodes(events: Sequence[Event]) -> Gap | None:
-    """Return why the running nodes did not allow to raise levels, by the newest check of them; None if they did."""
-    checked = [
-        event
+def find_refused_nodes(events: Sequence[Event]) -> str:
+    """Return, as a clause, why the running nodes did not allow to raise levels, by the newest check of them; empty if
+    they did.
+    """
+    checks = [
+        event.check
         for event in events_since_change(events)
         if isinstance(event, GateChecked) and event.ref.kind is GateKind.NODES
     ]
-    if not checked or checked[-1].check.passes:
-        return None
-    return Gap(
-        sentence=checked[-1].check.waits_for,
-        remedy="Read the log of the node and correct the cause.",
-    )
+    return checks[-1].waits_for if checks else ""
 
 
 def find_failed_traffic(events: Sequence[Event], accepted: Collection[str] = ()) -> Gap | None:
