@@ -57,7 +57,8 @@ def lock_break(
     """Break the lock of a run that was killed. Only an approver in the inventory's list can break a lock.
 
     With --claims, a run of this database can change nodes that a run of another database has claimed: one that is gone,
-    or of which this one was restored from a backup. If the other run goes on, it is refused at its next stop.
+    or of which this one was restored from a backup. If the other run goes on, it is refused at its
+    next stop after a run of this database has claimed a node.
     """
     from kafka_rollout.run.store.opening import open_lock
 
