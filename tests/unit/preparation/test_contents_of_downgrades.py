@@ -15,8 +15,6 @@ from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.observation.run import Run
 from kafka_rollout.planning.request import Request
 from kafka_rollout.procedure.kinds import DOWNGRADE, build_report_of_run
-from kafka_rollout.procedure.rehearsal import RehearsalServices, SaysLines
-from kafka_rollout.procedure.runner import Runner
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.report.run_report import Outcome
 from kafka_rollout.run.events import Decision, Event
@@ -25,6 +23,7 @@ from tests.acls import read_acl
 from tests.fakes.cluster import R431, FakeCluster
 from tests.fakes.ports import fake_ports
 from tests.integration.harness.faults.without_live import stage_no_live
+from tests.running import carry_out
 from tests.unit.preparation.test_state_comparison import Approver
 
 QUICK: dict[str, Any] = {"rehearse": False, "soak_s": 0.0, "checks": 1, "interval_s": 1.0}
@@ -64,17 +63,6 @@ def change_while_nodes_start(world: FakeCluster, ports: ClusterPorts, monkeypatc
     monkeypatch.setattr(kind, "record", record)
 
 
-def go_down(ports: ClusterPorts, request: Request, approver: Approver) -> None:
-    Runner(
-        ports=ports,
-        procedure=DOWNGRADE,
-        request=request,
-        answers=approver,
-        services=RehearsalServices(ports),
-        progress=SaysLines(lambda line: None),
-    ).run()
-
-
 def report_of(ports: ClusterPorts) -> Any:
     return build_report_of_run(Run(ports, ports.run.load_plan()), procedure=DOWNGRADE)
 
@@ -87,7 +75,7 @@ def test_what_clients_delete_while_a_cluster_in_service_goes_down_is_no_loss(
     ports = fake_ports(world, tmp_path)
     change_while_nodes_start(world, ports, monkeypatch)
     approver = Approver()
-    go_down(ports, request_, approver)
+    carry_out(ports, DOWNGRADE, request_, approver)
 
     assert approver.bodies == []
     report = report_of(ports)
@@ -108,7 +96,7 @@ def test_what_is_gone_after_all_nodes_were_stopped_needs_an_approver(
     change_while_nodes_start(world, ports, monkeypatch)
     approver = Approver()
     with pytest.raises(RefusedError, match="alice did not approve the differences"):
-        go_down(ports, OFFLINE, approver)
+        carry_out(ports, DOWNGRADE, OFFLINE, approver)
 
     (body,) = approver.bodies
     assert "- Topic orders is missing." in body
@@ -134,10 +122,10 @@ def test_what_no_client_does_needs_an_approver_in_a_cluster_in_service(
     monkeypatch.setattr(kind, "record", record)
     approver = Approver()
     with pytest.raises(RefusedError, match="alice did not approve the differences"):
-        go_down(ports, ONLINE, approver)
+        carry_out(ports, DOWNGRADE, ONLINE, approver)
     assert report_of(ports).outcome is Outcome.STOPPED
     approver.of_differences = Decision.APPROVED
-    go_down(ports, ONLINE, approver)
+    carry_out(ports, DOWNGRADE, ONLINE, approver)
     assert "ACL allow User:bob READ from * on topic orders is missing." in approver.bodies[-1]
     report = report_of(ports)
     assert report.outcome is Outcome.FINISHED

@@ -19,8 +19,6 @@ from kafka_rollout.planning.request import FinalizePolicy, Request
 from kafka_rollout.preparation.state_comparison import NOT_COMPARED
 from kafka_rollout.procedure.actions import finalize
 from kafka_rollout.procedure.kinds import DOWNGRADE, UPGRADE
-from kafka_rollout.procedure.rehearsal import RehearsalServices, SaysLines
-from kafka_rollout.procedure.runner import Runner
 from kafka_rollout.procedure.step import Procedure, StepCall
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.report.builders import record_traffic
@@ -30,6 +28,7 @@ from kafka_rollout.run.step_events import ContentsCompared, TrafficChecked
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports
 from tests.integration.harness.faults.without_live import stage_no_live
+from tests.running import carry_out
 from tests.traffic import LOST, traffic_so_far, traffic_verdict
 
 QUICK: dict[str, Any] = {"rehearse": False, "scan": False, "soak_s": 0.0, "checks": 1, "interval_s": 1.0}
@@ -59,17 +58,6 @@ class Approver:
         return Answer(by="alice", decision=decision, reason="CHG-1")
 
     def show(self, body: str) -> None: ...
-
-
-def run(ports: ClusterPorts, approver: Approver, procedure: Procedure, request: Request) -> None:
-    Runner(
-        ports=ports,
-        procedure=procedure,
-        request=request,
-        answers=approver,
-        services=RehearsalServices(ports),
-        progress=SaysLines(lambda line: None),
-    ).run()
 
 
 def world_of(release: Release, **more: Any) -> FakeCluster:
@@ -110,13 +98,13 @@ def test_lost_records_are_a_difference_after_the_roll_before_levels_are_raised(t
     lose(world)()
     ports, approver = fake_ports(world, tmp_path), Approver(of_differences=Decision.REJECTED)
     with pytest.raises(RefusedError, match="alice did not approve the differences"):
-        run(ports, approver, UPGRADE, UP)
+        carry_out(ports, UPGRADE, UP, approver)
     assert f"- {LINE}" in approver.bodies[ApprovalOf.DIFFERENCES]
     assert not is_raised(world)
     record_traffic(ports, traffic_verdict(ports.run.events(), LOST))  # a failed run stops its traffic
 
     approver.of_differences = Decision.APPROVED
-    run(ports, approver, UPGRADE, UP)
+    carry_out(ports, UPGRADE, UP, approver)
     assert LINE in approver.bodies[ApprovalOf.FINALIZE], "the last approval before the way back closes names it, too"
     assert is_raised(world)
 
@@ -135,7 +123,7 @@ def test_requested_traffic_without_a_result_proves_nothing(
     world.traffic, world.traffic_problem = traffic_so_far() if has_run else None, problem
     ports, approver = fake_ports(world, tmp_path), Approver(of_differences=Decision.REJECTED)
     with pytest.raises(RefusedError, match="alice did not approve the differences"):
-        run(ports, approver, UPGRADE, UP)
+        carry_out(ports, UPGRADE, UP, approver)
     assert f"- {line}" in approver.bodies[ApprovalOf.DIFFERENCES]
     without = fake_ports(world, tmp_path / "without", run_id="without")
     assert not [one for one in events_of(without.run.events(), ContentsCompared) if one.failing]
@@ -157,7 +145,7 @@ def test_an_approver_accepts_that_records_were_not_compared_whatever_the_cause_s
 
     grow_old()
     at_event(ports, monkeypatch, lambda event: True, grow_old)
-    run(ports, approver, procedure, request_of)
+    carry_out(ports, procedure, request_of, approver)
     assert f"- {NOT_COMPARED}" in approver.bodies[of]
     assert world.finalized["metadata.version"] == (30 if is_up else 29)
     seen = events_of(ports.run.events(), TrafficChecked)
@@ -171,7 +159,7 @@ def test_what_is_lost_after_the_comparison_is_in_the_text_of_the_approval_to_fin
     world = world_of(R391)
     ports, approver = fake_ports(world, tmp_path), Approver()
     at_event(ports, monkeypatch, lambda event: isinstance(event, ContentsCompared), lose(world))
-    run(ports, approver, UPGRADE, UP)
+    carry_out(ports, UPGRADE, UP, approver)
     assert ApprovalOf.DIFFERENCES not in approver.bodies, "neither before, nor again after the levels"
     assert LINE in approver.bodies[ApprovalOf.FINALIZE]
     (given,) = [one for one in events_of(ports.run.events(), Approval) if one.what is ApprovalOf.FINALIZE]
@@ -189,7 +177,7 @@ def test_what_is_lost_after_the_approval_raises_no_level(tmp_path: Path, monkeyp
         lose(world),
     )
     with pytest.raises(RefusedError, match="40 records acknowledged, but not in the log"):
-        run(ports, Approver(), UPGRADE, UP)
+        carry_out(ports, UPGRADE, UP, Approver())
     assert not is_raised(world)
 
 
@@ -197,7 +185,7 @@ def test_a_retry_after_all_levels_were_raised_needs_no_traffic(tmp_path: Path) -
     """The host of a killed worker can be that of the traffic, and no approval is left that could list it."""
     world = world_of(R391)
     ports = fake_ports(world, tmp_path)
-    run(ports, Approver(), UPGRADE, UP)
+    carry_out(ports, UPGRADE, UP, Approver())
     world.traffic_problem = "Host b is gone."
     call = StepCall(ports=ports, request=UP, plan_or_none=ports.run.load_plan(), log=logging.getLogger(__name__))
     assert {one["error"] for one in finalize(call)} == {"NONE"}
@@ -216,11 +204,11 @@ def test_before_the_stop_of_a_downgrade_lost_records_are_in_its_approval_or_refu
         ports, monkeypatch, lambda event: isinstance(event, Approval) and event.what is ApprovalOf.ROLL, lose(world)
     )
     with pytest.raises(RefusedError, match="40 records acknowledged, but not in the log"):
-        run(ports, approver, DOWNGRADE, request)
+        carry_out(ports, DOWNGRADE, request, approver)
     assert LINE not in approver.bodies[ApprovalOf.ROLL]
     assert world.stops == []
 
-    run(ports, approver, DOWNGRADE, request)
+    carry_out(ports, DOWNGRADE, request, approver)
     assert LINE in approver.bodies[ApprovalOf.ROLL]
     assert world.finalized["metadata.version"] < 30
     assert ApprovalOf.DIFFERENCES not in approver.bodies, "it is accepted"

@@ -24,8 +24,6 @@ from kafka_rollout.preparation.state_comparison import (
     refuse_unaccepted_differences,
 )
 from kafka_rollout.procedure.kinds import FEATURES, UPGRADE
-from kafka_rollout.procedure.rehearsal import RehearsalServices, SaysLines
-from kafka_rollout.procedure.runner import Runner
 from kafka_rollout.procedure.step import Procedure
 from kafka_rollout.report.builders import build_report
 from kafka_rollout.report.run_report import Outcome
@@ -36,6 +34,7 @@ from tests.acls import read_acl
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports
 from tests.plans import plan_upgrade
+from tests.running import carry_out
 
 LOST_LINE = "log.retention.ms of broker 12 was 1000 (STATIC_BROKER_CONFIG) and is now missing."
 
@@ -87,14 +86,7 @@ def run(ports: ClusterPorts, approver: Approver | TerminalAnswers, procedure: Pr
     of_upgrade = Request(
         target=R431, finalize=FinalizePolicy.AFTER_APPROVAL, pin_min_isr=True, scan=False, rehearse=False, soak_s=0.0
     )
-    Runner(
-        ports=ports,
-        procedure=procedure,
-        request=of_upgrade if procedure is UPGRADE else of_features,
-        answers=approver,
-        services=RehearsalServices(ports),
-        progress=SaysLines(lambda line: None),
-    ).run()
+    carry_out(ports, procedure, of_upgrade if procedure is UPGRADE else of_features, approver)
 
 
 def lose_a_line(cluster: FakeCluster) -> None:
