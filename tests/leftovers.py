@@ -8,13 +8,16 @@ as its working directory. A session that is older than the run belongs to anothe
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
 import pytest
 
+from kafka_rollout.base.system.sessions import wait_for_exit
 from tools.demo.folder import session_members
 from tools.testbed.bed import STATE, Bed
+from tools.testbed.machine import TestbedError
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -22,13 +25,14 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput") or factory is None:
         return
     for state in _test_beds(factory.getbasetemp()):
-        Bed.read(state.parent).down()
+        with suppress(TestbedError):  # a worker has just removed it
+            Bed.read(state.parent).down()
     folder = f"{factory.getbasetemp()}{os.sep}"
     began = psutil.Process().create_time()
     left = session_members({leader for each in psutil.process_iter() for leader in _leader(each, folder, began)})
     for process in left:
         process.kill()
-    psutil.wait_procs(left, timeout=10)
+    wait_for_exit(left, 10.0)
 
 
 def _test_beds(folder: Path) -> list[Path]:

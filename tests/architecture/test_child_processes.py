@@ -61,3 +61,24 @@ def test_each_way_past_the_helper_is_seen(line: str) -> None:
 
 def test_a_process_in_a_named_folder_is_left_alone() -> None:
     assert not list(problems("import subprocess\nsubprocess.run(['java'], cwd='/')"))
+
+
+def test_the_end_of_a_process_is_awaited_by_one_function() -> None:
+    """`wait_for_exit`: what psutil has for it fails if a thread has got the id of a process that ended."""
+    paths = [path for folder in (*FOLDERS, "tests", "tools", "bench") for path in (ROOT / folder).rglob("*.py")]
+    calls = {path for path in paths for node in nodes_of(path.read_text()) if _awaits_by_psutil(node)}
+    assert calls == set()
+
+
+def _awaits_by_psutil(node: ast.AST) -> bool:
+    match node:
+        case ast.Attribute(value=ast.Name("psutil"), attr="wait_procs" | "Popen"):
+            return True
+        case ast.Call(func=ast.Attribute(value=ast.Call(func=ast.Attribute(ast.Name("psutil"))), attr="wait")):
+            return True
+    return False
+
+
+def test_each_way_to_await_by_psutil_is_seen() -> None:
+    lines = ("psutil.wait_procs([one])", "psutil.Process(pid).wait(1)", "psutil.Popen(words)")
+    assert all(any(map(_awaits_by_psutil, nodes_of(line))) for line in lines)

@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from kafka_rollout.base.errors import StoppedError
+from kafka_rollout.base.system.sessions import wait_for_exit
 from kafka_rollout.cli import app as cli
 from tests.spark.conftest import FixtureLogs
 from tools.demo.folder import PROJECT_ROOT
@@ -98,7 +99,7 @@ def test_an_interrupt_ends_spark_and_leaves_nothing(shell: Shell, fixture_logs: 
     out, err = process.communicate(timeout=300)
     assert (process.returncode, out) == (StoppedError.exit_code, "")
     assert "Traceback" not in err
-    assert psutil.wait_procs(started, timeout=120)[1] == []
+    assert wait_for_exit(started, 120) == []
     assert list(shell.scratch.iterdir()) == []
 
 

@@ -29,7 +29,7 @@ from kafka_rollout.base.errors import FatalError, TransientError, UserError
 from kafka_rollout.base.system.clock import SystemClock
 from kafka_rollout.base.system.free_ports import free_ports
 from kafka_rollout.base.system.http import http_client
-from kafka_rollout.base.system.sessions import start_session
+from kafka_rollout.base.system.sessions import start_session, wait_for_exit
 from tools.demo.folder import PROJECT_ROOT, session_members
 
 # Airflow's scheduler loses a task that is answered before the scheduler has seen the exit of the asking process: after
@@ -162,11 +162,11 @@ class AirflowServer:
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
-        _, left = psutil.wait_procs(own, timeout=5.0)
+        left = wait_for_exit(own, 5.0)
         for process in left:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
-        psutil.wait_procs(left, timeout=5.0)
+        wait_for_exit(left, 5.0)
 
     def __enter__(self) -> Self:
         return self

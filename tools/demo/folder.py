@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psutil
 
+from kafka_rollout.base.system.sessions import is_running, wait_for_exit
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.rehearsal.machine.sandbox import rehearsal_folder, remove_leftovers
 from tools.demo.local_cluster import stop_nodes
@@ -105,11 +106,11 @@ def end_demo(path: Path, *, deadline_s: float = 20.0) -> int:
         with suppress(psutil.Error):
             if "standalone" in process.cmdline():
                 _end(process, signal.SIGINT, _AIRFLOW_S)  # SIGTERM leaves its children behind
-    left = [process for process in {*own, *_processes(path)} if _is_alive(process)]
+    left = [process for process in {*own, *_processes(path)} if is_running(process)]
     for process in left:
         with suppress(psutil.Error):
             process.kill()
-    psutil.wait_procs(left, timeout=_KILL_S)
+    wait_for_exit(left, _KILL_S)
     remove_leftovers(rehearsal_folder(DemoFolder(path).settings))
     return len(own) + stop_nodes(path, deadline_s=deadline_s)
 
@@ -127,16 +128,10 @@ def _processes(path: Path) -> list[psutil.Process]:
 def _end(process: psutil.Process, number: signal.Signals, within_s: float) -> None:
     with suppress(psutil.NoSuchProcess):
         process.send_signal(number)
-        _, alive = psutil.wait_procs([process], timeout=within_s)
+        alive = wait_for_exit([process], within_s)
         for left in alive:
             left.kill()
-        psutil.wait_procs(alive, timeout=_KILL_S)
-
-
-def _is_alive(process: psutil.Process) -> bool:
-    with suppress(psutil.Error):
-        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
-    return False
+        wait_for_exit(alive, _KILL_S)
 
 
 def session_members(leaders: Collection[int]) -> list[psutil.Process]:

@@ -15,6 +15,7 @@ from threading import Lock
 import psutil
 
 from kafka_rollout.base.system.files import write_whole
+from kafka_rollout.base.system.sessions import wait_for_exit
 from tools.demo.folder import PROJECT_ROOT
 from tools.faults.world import NotPossibleError
 
@@ -127,4 +128,4 @@ class Tool:
                 if process.environ().get("KAFKA_ROLLOUT_HOME") == str(self.home) and process.pid != os.getpid():
                     process.kill()
                     left.append(process)
-        psutil.wait_procs(left, timeout=_END_S)
+        wait_for_exit(left, _END_S)

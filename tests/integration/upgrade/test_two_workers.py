@@ -26,7 +26,7 @@ import pytest
 from cryptography.fernet import Fernet
 
 from kafka_rollout.base.system.free_ports import free_ports
-from kafka_rollout.base.system.sessions import start_session
+from kafka_rollout.base.system.sessions import start_session, wait_for_exit
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.nodes.runtimes.local_process import LocalProcessRuntime
 from kafka_rollout.releases.facts import Release
@@ -119,7 +119,7 @@ def worker_b(airflow: PrivateAirflow, folder: Path) -> Iterator[int]:
     finally:
         own_processes = session_members({process.pid})
         process.terminate()
-        for left in psutil.wait_procs(own_processes, timeout=10.0)[1]:
+        for left in wait_for_exit(own_processes, 10.0):
             left.kill()
         process.wait(30)
 

@@ -1,11 +1,11 @@
-"""Processes that lead their own session."""
+"""Processes that lead their own session, and the end of processes."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -58,3 +58,27 @@ def start_session(
         while not process.cmdline():
             time.sleep(_POLL_S)
     return started
+
+
+def wait_for_exit(processes: Collection[psutil.Process], within_s: float) -> list[psutil.Process]:
+    """Wait until processes have exited; return those that still run after `within_s` seconds.
+
+    Not psutil.wait_procs: it fails if another process has a thread with the id of one that exited (pidfd_open(2)).
+    """
+    ends = time.monotonic() + within_s
+    while left := [process for process in processes if is_running(process)]:
+        if time.monotonic() >= ends:
+            break
+        time.sleep(_POLL_S)
+    return left
+
+
+def is_running(process: psutil.Process) -> bool:
+    """Return whether a process runs. A zombie without other threads does not: it has no open files and ports.
+
+    A thread that is still in the kernel, for example writing to a slow disk, keeps files and ports open.
+    """
+    try:
+        return process.is_running() and (process.status() != psutil.STATUS_ZOMBIE or process.num_threads() > 1)
+    except psutil.NoSuchProcess:
+        return False

@@ -51,7 +51,7 @@ from kafka_rollout.base.system.files import (
     writing_whole,
 )
 from kafka_rollout.base.system.free_ports import host_and_port
-from kafka_rollout.base.system.sessions import child_environment, start_session
+from kafka_rollout.base.system.sessions import child_environment, start_session, wait_for_exit
 from kafka_rollout.base.time_limits import KILL_S
 from kafka_rollout.formats.files import server_properties
 from kafka_rollout.model.claims import Claim, Claims
@@ -204,7 +204,7 @@ class LocalProcessRuntime:
                 return
             self.fence()
             _send(process, signal.SIGTERM)
-            if _wait_for_exit(process, deadline_s):
+            if not wait_for_exit([process], deadline_s):
                 return
             if not force:
                 raise FatalError(
@@ -214,7 +214,7 @@ class LocalProcessRuntime:
                 )
             self.fence()
             _send(process, signal.SIGKILL)
-            if not _wait_for_exit(process, KILL_S):
+            if wait_for_exit([process], KILL_S):
                 raise FatalError(
                     f"Process {process.pid} of node {node.name} does not exit after SIGKILL.",
                     remedy="Check the machine: a process in uninterruptible sleep usually waits for its disk.",
@@ -471,14 +471,12 @@ def node_processes(below: Path) -> dict[Path, psutil.Process]:
 
 def end_processes(processes: Sequence[psutil.Process], *, deadline_s: float) -> None:
     """Send SIGTERM to all, and SIGKILL to those that are left after `deadline_s` seconds."""
-    ends = time.monotonic() + deadline_s
     for process in processes:
         _send(process, signal.SIGTERM)
-    left = [process for process in processes if not _wait_for_exit(process, max(0.0, ends - time.monotonic()))]
+    left = wait_for_exit(processes, deadline_s)
     for process in left:
         _send(process, signal.SIGKILL)
-    for process in left:
-        _wait_for_exit(process, KILL_S)
+    wait_for_exit(left, KILL_S)
 
 
 def _home(node: NodeSpec) -> Path:
@@ -552,26 +550,6 @@ def _start_time(process: psutil.Process) -> float:
 def _send(process: psutil.Process, number: signal.Signals) -> None:
     with suppress(psutil.NoSuchProcess):  # psutil compares the start time: a reused id is never hit
         process.send_signal(number)
-
-
-def _wait_for_exit(process: psutil.Process, seconds: float) -> bool:
-    deadline = time.monotonic() + seconds
-    while _is_running(process):
-        if time.monotonic() >= deadline:
-            return False
-        time.sleep(_POLL_S)
-    return True
-
-
-def _is_running(process: psutil.Process) -> bool:
-    """Whether the process runs. A zombie without other threads does not: it has no open files and ports.
-
-    A thread that is still in the kernel, for example writing to a slow disk, keeps files and ports open.
-    """
-    try:
-        return process.is_running() and (process.status() != psutil.STATUS_ZOMBIE or process.num_threads() > 1)
-    except psutil.NoSuchProcess:
-        return False
 
 
 def _spawn(command: Sequence[str], home: Path) -> psutil.Process:

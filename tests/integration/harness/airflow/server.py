@@ -15,6 +15,7 @@ import psutil
 
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.system.files import write_whole
+from kafka_rollout.base.system.sessions import wait_for_exit
 from kafka_rollout.client.admin import KafkaAdmin
 from kafka_rollout.clusters.inventory import dump_cluster
 from kafka_rollout.model.plan import Plan
@@ -114,7 +115,7 @@ class PrivateAirflow:
         own = session_members({component.pid for component in self.restarted})
         for component in self.restarted:
             component.terminate()
-        for process in psutil.wait_procs(own, timeout=5.0)[1]:
+        for process in wait_for_exit(own, 5.0):
             with suppress(psutil.NoSuchProcess):
                 process.kill()
 

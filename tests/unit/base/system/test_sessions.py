@@ -5,12 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from threading import Event, Thread
 
 import psutil
 import pytest
 
-from kafka_rollout.base.system.sessions import start_session
-from kafka_rollout.nodes.runtimes import local_process
+from kafka_rollout.base.system.sessions import start_session, wait_for_exit
 from tests.waiting import wait_until
 from tools.demo.folder import session_members
 
@@ -57,7 +57,25 @@ def test_a_process_is_gone_when_its_last_thread_is() -> None:
         process = psutil.Process(started.pid)
         try:
             wait_until(lambda: process.status() == psutil.STATUS_ZOMBIE, 60)
-            assert not local_process._wait_for_exit(process, 0.0)
+            assert wait_for_exit([process], 0.0) == [process]
         finally:
             started.kill()
-        assert local_process._wait_for_exit(process, 60.0)
+        assert wait_for_exit([process], 60.0) == []
+
+
+def test_a_process_whose_id_a_thread_has_now_is_gone() -> None:
+    """With 32,768 ids and a few hundred threads of Java, an id is soon used again."""
+    ended = Event()
+    thread = Thread(target=ended.wait)
+    with subprocess.Popen(["/bin/sleep", "60"]) as started:
+        process = psutil.Process(started.pid)
+        started.kill()
+    thread.start()
+    try:
+        process._pid = process._proc.pid = thread.native_id  # type: ignore[attr-defined]
+        with pytest.raises(FileNotFoundError):
+            psutil.Process.wait(process, 60.0)  # so psutil's own functions are not used
+        assert wait_for_exit([process], 60.0) == []
+    finally:
+        ended.set()
+        thread.join()

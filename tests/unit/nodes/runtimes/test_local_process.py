@@ -98,7 +98,7 @@ def test_a_process_that_cannot_be_fenced_is_not_stopped(
     signals: list[signal.Signals] = []
     monkeypatch.setattr(local_process, "_find", lambda home: psutil.Process())
     monkeypatch.setattr(local_process, "_send", lambda process, number: signals.append(number))
-    monkeypatch.setattr(local_process, "_wait_for_exit", lambda process, seconds: False)
+    monkeypatch.setattr(local_process, "wait_for_exit", lambda processes, seconds: [*processes])
 
     def refuse() -> None:
         if not force or signals:

@@ -418,15 +418,17 @@ def test_a_process_that_starts_after_its_command_was_killed_stops_at_once(
 
 
 def test_no_process_that_got_the_id_of_another_one_is_killed(record: SqlBackground) -> None:
-    words = [sys.executable, "-c", "import time; time.sleep(600)"]
+    words = [sys.executable, "-c", "import time; print(flush=True); time.sleep(600)"]
     process = registered(record, host_name(), pid=0, folder="/f")
-    foreign, own = subprocess.Popen(words), subprocess.Popen([*words, process.instance])
+    foreign, own = (subprocess.Popen([*words, *more], stdout=subprocess.PIPE) for more in ([], [process.instance]))
     try:
         for one in (foreign, own):
+            assert one.stdout is not None
+            one.stdout.readline()  # the kernel shows the arguments of a process only after exec has ended
             of_run._kill(replace(process, pid=one.pid))
         assert own.wait(10) < 0
         assert foreign.poll() is None
     finally:
         for one in (foreign, own):
             one.kill()
-            one.wait()
+            one.communicate()
