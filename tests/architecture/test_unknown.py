@@ -44,7 +44,7 @@ EMPTY = {
     "observation/cluster_ports.py:_quorum_in_use": "the file of the node counts, as without these values",
     "observation/cluster_ports.py:_with_fetch_timeout": "the shorter default calls a replica silent sooner",
     "observation/cluster_ports.py:_with_joining_voters": "the operator replaces the voter then",
-    "observation/cluster_ports.py:observe": "a broker that does not respond is a finding (NODE-DOWN)",
+    "observation/cluster_ports.py:observe_without_groups": "a broker that does not respond is a finding (NODE-DOWN)",
     "observation/cluster_ports.py:read_current_levels": "another broker is asked, and none is a TransientError",
     "observation/cluster_ports.py:read_registrations": "None is unknown, which its finding reports",
     "observation/node_logs.py:read_broker_log": "without a log a condition is not met, or an approver decides",

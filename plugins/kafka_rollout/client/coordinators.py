@@ -18,6 +18,7 @@ from kafka.protocol.admin import (
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC, SHARE_TOPIC, TRANSACTIONS_TOPIC
+from kafka_rollout.client.connection import NotOfferedError
 from kafka_rollout.client.messages import (
     ConsumerGroupDescribeRequest,
     ShareGroupDescribeRequest,
@@ -83,19 +84,25 @@ def list_groups_of(nodes: ClusterConnections, broker: Target) -> tuple[Described
 def describe_listed(
     nodes: ClusterConnections, broker: Target, listed: Sequence[DescribedGroup]
 ) -> Iterator[tuple[DescribedGroup, Any]]:
-    """Yield each group with its description, which can have an error code. One request per group type."""
+    """Yield each group with its description, which can have an error code. One request per group type.
+
+    A group has no description, and is not yielded, if the broker does not offer the request for its type: it loads and
+    lists groups of newer releases (4.1 those of streams), and groups of a preview.
+    """
     for kind, (request, field) in _DESCRIBED_BY.items():
         of_kind = {group.group_id: group for group in listed if group.type == kind}
         if of_kind:
             described = request(**{field: list(of_kind)}, include_authorized_operations=False)
-            for answer in nodes.ask(broker, described).groups:
-                yield of_kind[answer.group_id], answer
+            with suppress(NotOfferedError):
+                for answer in nodes.ask(broker, described).groups:
+                    yield of_kind[answer.group_id], answer
 
 
 def list_groups(nodes: ClusterConnections, brokers: Sequence[Target]) -> tuple[GroupState, ...]:
     """Groups of all `brokers`, by id; raises TransientError when one of them does not respond, loads or moves a group.
 
-    Number of members None: the group was deleted after it was listed, or this user cannot describe it.
+    Number of members None: the group was deleted after it was listed, this user cannot describe it, or the release of
+    its coordinator does not.
     """
     groups: dict[str, GroupState] = {}
     for of_broker in nodes.from_each(brokers, lambda broker: _groups_of(nodes, broker)):
@@ -229,7 +236,10 @@ def migration_policies(nodes: ClusterConnections) -> dict[int, str | None]:
 
 def groups_of_broker(nodes: ClusterConnections, broker: Target) -> Iterator[DescribedGroup]:
     """The groups that a broker coordinates, as they are at this moment."""
-    for group, answer in describe_listed(nodes, broker, list_groups_of(nodes, broker)):
+    listed = list_groups_of(nodes, broker)
+    undescribed = {group.group_id: group for group in listed}
+    for group, answer in describe_listed(nodes, broker, listed):
+        undescribed.pop(group.group_id, None)
         problem = error_name(answer.error_code)
         # A deleted classic group is "Dead", without an error before DescribeGroups v6.
         if problem == _GONE or (problem == NO_ERROR and answer.group_state == "Dead"):
@@ -238,6 +248,9 @@ def groups_of_broker(nodes: ClusterConnections, broker: Target) -> Iterator[Desc
             yield _describe(group, answer)
         else:
             yield replace(group, problem=f"its coordinator answers {problem}")
+    for group in undescribed.values():
+        no_request = f"its coordinator, {broker.who}, does not describe groups of type {group.type}"
+        yield group if group.is_empty else replace(group, problem=no_request)
 
 
 def _describe(group: DescribedGroup, answer: Any) -> DescribedGroup:

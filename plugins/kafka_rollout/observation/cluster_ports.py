@@ -142,7 +142,26 @@ _NOT_ASKED = RegisteredNodes(brokers=frozenset(), fenced=None, controllers=None)
 
 
 def observe(ports: ReadPorts) -> ClusterState:
-    """Observe the whole cluster.
+    """Observe the whole cluster. As `observe_without_groups`, and in addition groups and transactional ids."""
+    state = observe_without_groups(ports)
+    unanswered: list[str] = []
+    refused: dict[str, Need] = {}
+    ask_groups = _unless_refused(ports, ports.admin.groups, _NO_GROUPS, refused, Need.GROUPS)
+    ask_transactions = _unless_refused(ports, ports.admin.transactions, _NO_TRANSACTIONS, refused, Need.GROUPS)
+    groups = _ask(ask_groups, _NO_GROUPS, unanswered)
+    transactions = _ask(ask_transactions, _NO_TRANSACTIONS, unanswered)
+    return replace(
+        state,
+        groups=groups,
+        transactions=transactions,
+        unanswered=(*state.unanswered, *unanswered),
+        not_observable=(*state.not_observable, *refused),
+        needs={**state.needs, **refused, **dict.fromkeys(unanswered, Need.GROUPS)},
+    )
+
+
+def observe_without_groups(ports: ReadPorts) -> ClusterState:
+    """Observe the cluster for a decision that needs neither groups nor transactional ids: those of the state are empty.
 
     A value that was not reported is None or empty and listed in `unanswered`. Raises TransientError only if the brokers
     do not report the cluster's id, its nodes and its partitions. Raises RefusedError with all missing rights if one of
@@ -159,21 +178,12 @@ def observe(ports: ReadPorts) -> ClusterState:
                 modes[node.node_id] = ports.admin.features(node).in_zookeeper_mode
         refuse_zookeeper_mode(ports.cluster, modes)
     state = with_log_errors(ports, observe_some(ports, ports.cluster.nodes, metrics=True))
-    unanswered: list[str] = []
     refused = {one.sentence: need_of(one.right) for one in missing if one.is_to_read}
-    ask_groups = _unless_refused(ports, ports.admin.groups, _NO_GROUPS, refused, Need.GROUPS)
-    ask_transactions = _unless_refused(ports, ports.admin.transactions, _NO_TRANSACTIONS, refused, Need.GROUPS)
-    groups = _ask(ask_groups, _NO_GROUPS, unanswered)
-    transactions = _ask(ask_transactions, _NO_TRANSACTIONS, unanswered)
-    needs = {**state.needs, **refused, **dict.fromkeys(unanswered, Need.GROUPS)}
     return replace(
         with_registered_levels(ports, state),
         quorum_in_use=_quorum_in_use(ports, state),
-        groups=groups,
-        transactions=transactions,
-        unanswered=(*state.unanswered, *unanswered),
         not_observable=(*state.not_observable, *refused),
-        needs=needs,
+        needs={**state.needs, **refused},
         logged_requests=read_logged_requests(ports, _with_old_requests(ports, state)),
         missing_rights=tuple(one for one in missing if not one.is_to_read),
     )

@@ -23,7 +23,13 @@ from kafka_rollout.model.configs import NodeConfigs
 from kafka_rollout.model.plan import Lowering, ReleaseStep
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import NodeSpec
-from kafka_rollout.observation.cluster_ports import ClusterPorts, levels_now, observe, observe_some, until
+from kafka_rollout.observation.cluster_ports import (
+    ClusterPorts,
+    levels_now,
+    observe_some,
+    observe_without_groups,
+    until,
+)
 from kafka_rollout.observation.node_steps import (
     is_rollback_step,
     led_back,
@@ -239,7 +245,7 @@ def refuse_closed(run: Run, release_step: ReleaseStep, *, reads_again: bool) -> 
     settings are read and validated, and the coordinator logs are read if a release that this run started writes records
     that the older release cannot load.
     """
-    levels = range_findings(run.ports.catalogue, observe(run.ports), release_step.to_release)
+    levels = range_findings(run.ports.catalogue, observe_without_groups(run.ports), release_step.to_release)
     if not levels.ok:
         raise RefusedError(
             f"{release_step.to_release} can no longer run this cluster: "
@@ -267,7 +273,7 @@ def _refuse_unkept(run: Run, release_step: ReleaseStep) -> None:
 
 def _refuse_disagreement(at: NodeRun) -> None:
     """Raise RefusedError if a changed file lets the node start in another quorum, delete data, or not start at all."""
-    state = observe(at.ports)
+    state = observe_without_groups(at.ports)
     files, unread = readable_configs(at.ports, [node for node in at.ports.cluster.nodes if node != at.node])
     files[at.node_id] = at.ports.runtime.config(at.node)  # the others can be lost, but not the host of this one
     compared = [compare() for compare in _compare_node(at.run, at.release_step, at.node, state, files)]
@@ -322,7 +328,7 @@ def unread_of_rollback(run: ReadRun) -> tuple[str, ...]:
     found = [*unread]
     comparisons = [one for step in steps for one in _compare_metadata(run, step.reversed(), files)]
     try:
-        state = observe(run.ports)
+        state = observe_without_groups(run.ports)
         for step in steps:
             for node_id in dict.fromkeys(each.node_id for each in stopped if each.release_step == step.key):
                 comparisons += _compare_node(run, step.reversed(), run.cluster.node(node_id), state, files)

@@ -9,7 +9,9 @@ import pytest
 from kafka.protocol.admin import ListGroupsRequest
 
 from kafka_rollout.base.errors import TransientError
-from kafka_rollout.client.coordinators import list_groups
+from kafka_rollout.client.connection import NotOfferedError
+from kafka_rollout.client.coordinators import groups_of_broker, list_groups
+from kafka_rollout.client.messages import StreamsGroupDescribeRequest
 from kafka_rollout.client.requests import ClusterConnections, Target
 
 BROKER = Target(node_id=1, address="broker-1:9092", who="Broker 1")
@@ -42,3 +44,36 @@ def test_a_group_that_moves_between_list_and_description_is_no_group_without_mem
 def test_a_deleted_or_hidden_group_has_an_unknown_number_of_members(code: int, members: int | None) -> None:
     (group,) = list_groups(cast(ClusterConnections, Nodes(code)), [BROKER])
     assert (group.group_id, group.members) == ("g", members)
+
+
+class NodesOf41(Nodes):
+    """A broker of 4.1: it loads and lists groups of streams, and does not describe them."""
+
+    def __init__(self, state: str) -> None:
+        super().__init__(0)
+        self._state = state
+
+    def ask(self, target: Target, request: Any) -> Any:
+        if isinstance(request, StreamsGroupDescribeRequest):
+            raise NotOfferedError("Broker 1 does not support StreamsGroupDescribe.", remedy="Its release is too old.")
+        if not isinstance(request, ListGroupsRequest):
+            return SimpleNamespace(
+                groups=[SimpleNamespace(group_id="a", error_code=30, members=[], group_state="Empty")]
+            )
+        groups = [
+            SimpleNamespace(group_id=name, group_type=kind, group_state=self._state, protocol_type=kind)
+            for name, kind in (("a", "classic"), ("b", "streams"), ("c", "of a later release"))
+        ]
+        return SimpleNamespace(error_code=0, groups=groups)
+
+
+@pytest.mark.parametrize(("state", "active"), [("Empty", False), ("NotReady", True)])
+def test_a_listed_group_that_its_broker_cannot_describe_counts_by_its_state(state: str, active: bool) -> None:
+    nodes = cast(ClusterConnections, NodesOf41(state))
+    groups = list_groups(nodes, [BROKER])
+    assert [(group.group_id, group.members, group.is_active) for group in groups] == [
+        (name, None, active) for name in "abc"
+    ]
+    described = {group.group_id: group for group in groups_of_broker(nodes, BROKER)}
+    assert [described[name].is_empty for name in "bc"] == [not active] * 2
+    assert ["does not describe" in described[name].problem for name in "bc"] == [active] * 2

@@ -53,7 +53,7 @@ from kafka_rollout.run.projections.approvals import find_unaccepted_of_rollback
 from kafka_rollout.run.step_events import GatePassed
 from tests.acls import read_acl
 from tests.fakes.cluster import R340, R341, R391, R431, FakeCluster
-from tests.fakes.ports import fake_ports
+from tests.fakes.ports import FakeAdmin, fake_ports
 from tests.fakes.runtime import FakeRuntime
 from tests.plans import compare, plan_upgrade
 
@@ -109,6 +109,17 @@ def test_a_rollback_restores_the_installation_that_a_node_had(tmp_path: Path) ->
     assert {fake.installation for fake in cluster.nodes.values()} == {replace(FOUND, link="/opt/kafka_2.13-4.3.1")}
     assert roll_back(Run(ports, plan), QUICK)
     assert {fake.installation for fake in cluster.nodes.values()} == {FOUND}
+
+
+def test_a_rollback_reads_no_groups_and_no_transactions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ports, plan = upgraded(FakeCluster(R391), tmp_path)
+
+    def refuse(admin: FakeAdmin) -> Any:
+        raise RefusedError("The coordinator does not answer.")
+
+    monkeypatch.setattr(FakeAdmin, "groups", refuse)
+    monkeypatch.setattr(FakeAdmin, "transactions", refuse)
+    assert roll_back(Run(ports, plan), QUICK)
 
 
 def test_what_an_interrupted_installation_lost_is_known_from_before_the_stop(

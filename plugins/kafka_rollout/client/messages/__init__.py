@@ -1,4 +1,7 @@
-"""Messages that kafka-python lacks, from Kafka's own definitions (kafka-clients 4.3.1, common/message/*.json)."""
+"""Messages that kafka-python lacks, from Kafka's own definitions (kafka-clients 4.3.1, common/message/*.json).
+
+ShareGroupDescribe also has version 0, the only one of 4.0 (KIP-932's preview).
+"""
 
 from __future__ import annotations
 
