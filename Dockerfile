@@ -21,7 +21,9 @@ RUN cp -r /opt/kafka-rollout /tmp/kafka-rollout \
  && uv pip install --no-cache --no-deps --no-build-isolation /tmp/kafka-rollout \
  && rm -rf /tmp/kafka-rollout
 
-# Mount the inventories over KAFKA_ROLLOUT_CLUSTERS, and volumes over the other two.
+# Mount the inventories over KAFKA_ROLLOUT_CLUSTERS, and volumes over the other two: a new volume gets owner and mode of
+# the folder of the image, or belongs to root if there is none.
+RUN mkdir -m 0770 /opt/airflow/kafka-rollout /opt/airflow/kafka-rollout-cache
 ENV AIRFLOW__CORE__DAGS_FOLDER=/opt/kafka-rollout/dags \
     AIRFLOW__CORE__LOAD_EXAMPLES=False \
     KAFKA_ROLLOUT_CLUSTERS=/opt/kafka-rollout/include/clusters \

@@ -102,6 +102,15 @@ def test_tasks_cannot_change_the_files_of_the_image() -> None:
     assert "--chown" not in DOCKERFILE
 
 
+def test_the_image_has_the_folders_of_its_volumes() -> None:
+    # An engine makes a volume over a missing folder as root: tasks could not write their database.
+    volumes = re.findall(r"KAFKA_ROLLOUT_(?:HOME|CACHE)=(\S+)", DOCKERFILE)
+    made = re.search(r"^RUN mkdir -m 0770 (.+)$", DOCKERFILE, re.MULTILINE)
+    assert made
+    assert len(volumes) == 2
+    assert made[1].split() == volumes
+
+
 def test_every_make_target_of_the_readme_exists() -> None:
     named = set(re.findall(r"(?:^|`)make ([a-z][a-z-]+)", (ROOT / "README.md").read_text(), re.MULTILINE))
     targets = set(re.findall(r"^([a-z-]+):", MAKEFILE, re.MULTILINE))

@@ -130,6 +130,9 @@ def test_the_image_builds_and_airflow_loads_the_dags_of_a_mounted_inventory(
     assert "kafka-rollout" in found["providers"]
     assert "local" in buildah("run", *mount, container, "--", "kafka-rollout", "clusters")
     assert buildah("run", container, "--", "kafka-rollout", "--version").split()[1] == found["version"]
+    # The folders of the volumes: a new volume gets their owner.
+    volumes = 'stat -c "%U %a" "$KAFKA_ROLLOUT_HOME" "$KAFKA_ROLLOUT_CACHE"'
+    assert buildah("run", container, "--", "sh", "-c", volumes).splitlines() == ["airflow 770"] * 2
     # A task cannot change the DAG files and facts, which root owns.
     owners = buildah(
         "run", container, "--", "sh", "-c", "id -un; stat -c %U /opt/kafka-rollout/dags /opt/kafka-rollout"
