@@ -220,6 +220,12 @@ PRINCIPLES = (
         "unit/nodes/runtimes/test_read_only.py",
     ),
     _of(
+        ABSENCE,
+        "A node is stopped if no process in the control group of its unit can be Kafka, whatever systemd says.",
+        "nodes/runtimes/hosts/unit_processes.py",
+        "unit/nodes/runtimes/test_unit_processes.py",
+    ),
+    _of(
         MEANING,
         "Equal ACLs are compared by what the authorizer of each release decides.",
         "metadata_log/classes/authorizers.py preparation/acl_meaning.py",

@@ -39,6 +39,7 @@ PASSES = {
     "nodes/runtimes/hosts/files_at_start.py:find_jvm_problems": "a time limit",
     "nodes/runtimes/hosts/service.py:_install_package": "the software that manages the file restores it",
     "nodes/runtimes/hosts/service.py:install": "the software that manages the file changes it",
+    "nodes/runtimes/hosts/service.py:start": "a process that systemd has given up still shuts down",
     "nodes/runtimes/hosts/shells.py:_connected": "a host that does not respond",
     "nodes/runtimes/hosts/shells.py:_transport": "a lost connection",
     "nodes/runtimes/hosts/shells.py:_unreachable": "a lost connection",

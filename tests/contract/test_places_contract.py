@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -147,6 +148,28 @@ def test_a_node_that_systemd_starts_again_is_not_changed(host: LocalHost, snapsh
     with pytest.raises(UserError, match=r"kafka\.service runs"):
         in_place(places_on(host), host, lambda place: install(place.folder(CLUSTER), snapshot, files=place.files))
     assert whole(host.data) == before
+
+
+@pytest.mark.parametrize(
+    ("group", "is_stopped"),
+    [(f"{1 << 22}\n", False), ("", True), (f"{os.getpid()}\n", True)],
+    ids=["unseen", "empty", "another"],
+)
+def test_a_node_whose_process_systemd_has_left_running_is_not_changed(
+    host: LocalHost, snapshot: Path, group: str, is_stopped: bool
+) -> None:
+    """A process that the SSH user cannot see can be Kafka; this one is seen, and is not."""
+    host.group, before = group, whole(host.data)
+
+    def act() -> None:
+        in_place(places_on(host), host, lambda place: install(place.folder(CLUSTER), snapshot, files=place.files))
+
+    if is_stopped:
+        act()
+    else:
+        with pytest.raises(UserError, match="a process is left in its control group"):
+            act()
+    assert (whole(host.data) != before) == is_stopped
 
 
 def test_a_log_that_changed_after_it_was_read_is_read_again(host: LocalHost) -> None:

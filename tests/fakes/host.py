@@ -39,7 +39,8 @@ class FakeHost:
     `package`: the releases of its jars, if Kafka is a package of `available`; `held`: packages (None: unknown);
     `script`: what its installation does otherwise (starts the unit, replaces the configuration, is interrupted, fails,
     foreign fails, leaves both packages). `unfinished`: what dpkg has not configured, `iF |linux-image-6.1`.
-    `answers`: program that root runs → what it answers to its words."""
+    `answers`: program that root runs → what it answers to its words. `left`: processes in the control group beside the
+    main process, pid → name (None: unknown); one of `java` can be Kafka."""
 
     link: str = "/opt/kafka_2.13-4.2.1"
     link_is_folder: bool = False
@@ -98,6 +99,9 @@ class FakeHost:
     machines: dict[str, str] = field(default_factory=dict)  # host → what only its machine reports
     asked: str = ""
     unit_id: str = ""
+    left: dict[int, str] | None = field(default_factory=dict)
+    kill_mode: str = "control-group"
+    sends_sigkill: str = "yes"
 
     def run(
         self,
@@ -186,9 +190,11 @@ class FakeHost:
             case "ls", ["-l", _]:
                 return done_with(0, f"34 -> /opt/kafka_2.13-{self.loaded}/libs/kafka_2.13-{self.loaded}.jar\n", "")
             case "systemctl", ["stop", *_] if not self.hangs:
+                if self.kill_mode == "none" and self.pid:
+                    self.left = {self.pid: "java"}
                 self.active, self.sub, self.pid = "inactive", "dead", 0
             case "systemctl", ["kill", *_]:
-                self.active, self.sub, self.pid = "failed", "failed", 0
+                self.active, self.sub, self.pid, self.left = "failed", "failed", 0, {}
             case "systemctl", ["start", *_] if self.pid == 0 and not self.masked:
                 self._start()
             case "systemctl", ["mask" | "unmask" as word, "--runtime", _]:
@@ -250,6 +256,9 @@ class FakeHost:
         return done_with(0, "Download complete and in download only mode\n", "")
 
     def _login(self, line: str, text: str | None) -> Done:
+        return done_with(0, self._group(), "") if line.startswith("left() {") else self._answer(line, text)
+
+    def _answer(self, line: str, text: str | None) -> Done:
         if "PK\\005\\006" in line:
             folders = re.findall(r"echo 'libs (/opt/kafka_2\.13-([\d.]+)\S*)'", line)
             there = [(folder, release) for folder, release in folders if release in self.releases]
@@ -405,6 +414,14 @@ class FakeHost:
         mode, owner = self.owners.get(path, (0o100640 if path in self.files else 0o40755, "root"))
         return f"{mode:x}/{0 if owner == 'root' else 997}/{owner}/{path}\n"
 
+    def _group(self) -> str:
+        """What `left_command` prints."""
+        if self.left is None:
+            return ""
+        found = {**({self.pid: "java"} if self.pid else {}), **self.left}
+        lines = (f"{'Left' if name == 'java' else 'Beside'}={pid} {name}\n" for pid, name in found.items())
+        return "".join([*lines, "Group=known\n"])
+
     def _show(self) -> str:
         second = 10 + self.started
         return (
@@ -414,6 +431,7 @@ class FakeHost:
             f"ExecMainPID={50 + self.started}\nExecMainStartTimestamp=Mon 2026-11-23 06:11:{second} UTC\n"
             f"NRestarts={self.restarts}\nTimeoutStopUSec={self.stop}\nUser=kafka\n"
             f"AmbientCapabilities={self.capabilities}\n"
+            f"KillMode={self.kill_mode}\nSendSIGKILL={self.sends_sigkill}\n{'' if self.pid else self._group()}"
             f"Id={self.unit_id}\nMachine={self.machines.get(self.asked, machine_id(name=self.asked))}\n"
         )
 

@@ -57,6 +57,7 @@ def permitted(sudoers: str, words: Sequence[str]) -> bool:
 class LocalHost:
     """The host of a node with its metadata log in `home`/data. `pid`: of the unit's process, 0 if it is stopped.
     `state`: ActiveState of the unit; default: by `pid`. `user`: its User=. `start`: the words of its ExecStart=.
+    `group`: the processes in its control group, one a line; None: it has none.
 
     `free`: bytes of its disk. `changes`: commands that change files. `left`: changes until the caller is killed. `cut`:
     changes until the connection breaks after one. Both end a command line between two of its commands. `slow`: seconds
@@ -68,6 +69,7 @@ class LocalHost:
     state: str = ""
     user: str = "root"
     start: str = ""
+    group: str | None = None
     left: int | None = None
     cut: int | None = None
     free: int = 1 << 30
@@ -84,6 +86,7 @@ class LocalHost:
         self._program(
             "systemctl",
             "case $* in *=LoadState,*) echo LoadState=loaded; echo ActiveState=inactive;; "
+            f"*ControlGroup*kafka*) echo ControlGroup=$(cat {self.home}/group);; *ControlGroup*) echo /init.scope;; "
             f"*=User,*) cat {self.home}/user;; *=ExecStart\\ *) cat {self.home}/exec;; "
             f"*MainPID*) cat {self.home}/pid;; *) echo $(cat {self.home}/state);; esac",
         )
@@ -122,6 +125,11 @@ class LocalHost:
         (self.home / "user").write_text(f"User={self.user}\n{groups}")
         argv = f"{{ path=/x ; argv[]={self.start} ; ignore_errors=no }}\n" if self.start else ""
         (self.home / "exec").write_text(argv)
+        (self.home / "group").write_text("\n" if self.group is None else "/kafka.service\n")
+        for name, processes in (("init.scope", "1\n"), ("kafka.service", self.group or "")):
+            (self.home / "groups" / name).mkdir(parents=True, exist_ok=True)
+            (self.home / "groups" / name / "cgroup.procs").write_text(processes)
+        line = line.replace("/sys/fs/cgroup ", f"{self.home}/groups ")
         (self.home / "free").write_text(f"Avail\n{self.free}\n")
         (self.home / "changes").write_text(f"{self.changes}\n")
         limits = (*(_NEVER if limit is None else limit for limit in (self.left, self.cut)), self.slow)

@@ -193,6 +193,10 @@ class HostState:
     """False if a file or a folder has its name."""
     stop_timeout_s: float | None
     """Then the service manager kills a process that shuts down; infinity: never; None: unknown."""
+    kill_mode: str = "control-group"
+    """KillMode of the unit; empty: unknown."""
+    sends_sigkill: bool = True
+    """False (SendSIGKILL=no): after `stop_timeout_s`, it leaves the process alive and calls the unit failed."""
     installed: Release | None = None
     """That of the next start; None: unknown."""
     brought: frozenset[Release] = frozenset()

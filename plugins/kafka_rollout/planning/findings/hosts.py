@@ -6,6 +6,7 @@ user who can change one of them could redirect the write and become root.
 
 from __future__ import annotations
 
+import math
 import posixpath
 import re
 import stat
@@ -294,8 +295,14 @@ LINK_ELSEWHERE = FindingCode(
 STOP_TIMEOUT_SHORT = FindingCode(
     "STOP-TIMEOUT-SHORT",
     BLOCKER,
-    "systemd would kill a controlled shutdown that takes longer than TimeoutStopSec.",
+    "systemd would kill or give up a controlled shutdown that takes longer than TimeoutStopSec.",
     f"Set TimeoutStopSec={STOP_S:.0f} or more in the unit and run `systemctl daemon-reload`.",
+)
+STOP_LEAVES_PROCESS = FindingCode(
+    "STOP-LEAVES-PROCESS",
+    (BLOCKER, WARNING),
+    "systemd calls a unit stopped while its process still runs: at once with KillMode=none, after TimeoutStopSec with "
+    "SendSIGKILL=no. Another start then begins a second process.",
 )
 HOST_NAMED_TWICE = FindingCode(
     "HOST-NAMED-TWICE",
@@ -366,6 +373,7 @@ HOSTS_CHECK = Check(
         SYMLINK_IS_NO_LINK,
         LINK_ELSEWHERE,
         STOP_TIMEOUT_SHORT,
+        STOP_LEAVES_PROCESS,
         *STOP_CODES,
         HOST_NAMED_TWICE,
         CLOCK_SKEW,
@@ -558,12 +566,7 @@ def _problems(node: NodeSpec, host: HostState, releases: Sequence[Release]) -> I
         )
     if host.elsewhere is not None and {*releases} - {host.elsewhere.release}:
         yield _elsewhere(subject, host, host.elsewhere)
-    if host.stop_timeout_s is not None and host.stop_timeout_s < STOP_S:
-        yield STOP_TIMEOUT_SHORT.found(
-            subject,
-            f"systemd kills {host.unit} on host {host.name} {host.stop_timeout_s:.0f} s after a stop was requested "
-            f"(TimeoutStopSec). A controlled shutdown can take {STOP_S:.0f} s.",
-        )
+    yield from _stop(subject, host)
     if abs(host.facts.clock_skew_s) > CLOCK_SKEW_S:
         skew = host.facts.clock_skew_s
         yield CLOCK_SKEW.found(
@@ -624,6 +627,35 @@ def _problems(node: NodeSpec, host: HostState, releases: Sequence[Release]) -> I
             subject,
             f"The file system of the configuration on host {host.name} has {host.free_bytes} bytes left. A run copies "
             "the configuration there.",
+        )
+
+
+def _stop(subject: str, host: HostState) -> Iterable[Finding]:
+    """Yield how systemd ends a stop before the process has ended."""
+    after_s = math.inf if host.stop_timeout_s is None else host.stop_timeout_s
+    if host.kill_mode == "none":
+        yield STOP_LEAVES_PROCESS.found(
+            subject,
+            f"systemd stops no process of {host.unit} on host {host.name} (KillMode=none): the unit is inactive when "
+            "ExecStop= has returned, while Kafka still shuts down.",
+            f"Remove KillMode= from the unit and its drop-ins (`systemctl edit --full {host.unit}`). systemd then "
+            "sends SIGTERM, which is Kafka's controlled shutdown, and waits.",
+        )
+    elif not host.sends_sigkill and after_s < math.inf:
+        yield STOP_LEAVES_PROCESS.found(
+            subject,
+            f"If {host.unit} on host {host.name} still shuts down {after_s:.0f} s after a stop was requested "
+            "(TimeoutStopSec), systemd calls it failed and leaves its process alive (SendSIGKILL=no). A run waits for "
+            "the process, but a start by an operator or by a boot does not.",
+            "Set TimeoutStopSec=infinity, or remove SendSIGKILL=, and run `systemctl daemon-reload`.",
+            severity=WARNING,
+        )
+    if after_s < STOP_S and host.kill_mode != "none":
+        does = "kills" if host.sends_sigkill else "gives up"
+        yield STOP_TIMEOUT_SHORT.found(
+            subject,
+            f"systemd {does} {host.unit} on host {host.name} {after_s:.0f} s after a stop was requested "
+            f"(TimeoutStopSec). A controlled shutdown can take {STOP_S:.0f} s.",
         )
 
 

@@ -47,7 +47,8 @@ def test_a_unit_without_a_user_runs_as_root(line: str, is_root: bool) -> None:
 @pytest.mark.parametrize("state", ["inactive", "failed"])
 def test_a_stopped_unit_is_down_but_one_that_is_being_stopped_is_not(state: str) -> None:
     stopped = RUNNING.replace("MainPID=66", "MainPID=0", 1).replace("ActiveState=active", f"ActiveState={state}")
-    assert parse_unit(stopped).is_down
+    assert parse_unit(f"{stopped}Group=known\n").is_down
+    assert not parse_unit(stopped).is_down, "what is left in its control group is unknown"
     assert not parse_unit(RUNNING.replace("ActiveState=active", "ActiveState=deactivating")).is_down
 
 

@@ -132,6 +132,12 @@ def test_an_archive_without_a_checksum_in_the_inventory_is_a_warning() -> None:
         ({"unavailable": {R431: PackageProblem(sentence="No.", is_unknown=True)}}, "PACKAGE-UNKNOWN", "No."),
         ({"symlink_can_switch": False}, "SYMLINK-IS-NO-LINK", "/opt/kafka on host kafka-4 is not a symbolic link"),
         ({"stop_timeout_s": 5.0}, "STOP-TIMEOUT-SHORT", "5 s after a stop was requested (TimeoutStopSec)"),
+        (
+            {"stop_timeout_s": math.inf, "kill_mode": "none"},
+            "STOP-LEAVES-PROCESS",
+            "systemd stops no process of kafka.service on host kafka-4 (KillMode=none)",
+        ),
+        ({"stop_timeout_s": 5.0, "kill_mode": "none"}, "STOP-LEAVES-PROCESS", "(KillMode=none)"),
         ({"denied": ("(root) NOPASSWD: /usr/bin/x",)}, "HOST-RIGHT-MISSING", "refuses 1 of the commands"),
         ({"free_bytes": 4096}, "HOST-DISK-FULL", "has 4096 bytes left"),
         ({"unknown": ("TimeoutStopSec of the unit",)}, "HOST-VALUE-UNKNOWN", "does not report TimeoutStopSec of"),
@@ -144,6 +150,18 @@ def test_each_obstacle_blocks_before_anything_is_stopped(change: dict[str, objec
     assert (found.code, found.severity.value) == (code, "blocker")
     assert found.subject.startswith("node 4")
     assert says in found.sentence
+
+
+def test_a_process_that_outlives_the_patience_of_systemd_is_a_warning_and_its_short_timeout_a_blocker() -> None:
+    """The run waits for the process; without a limit, systemd does."""
+    host = replace(HEALTHY, sends_sigkill=False)
+    (found,) = host_problems(SEPARATE, catalogue(), {4: host}, [R431])
+    assert (found.code, found.severity.value) == ("STOP-LEAVES-PROCESS", "warning")
+    assert "still shuts down 300 s after" in found.sentence
+    assert "leaves its process alive (SendSIGKILL=no)" in found.sentence
+    _, short = host_problems(SEPARATE, catalogue(), {4: replace(host, stop_timeout_s=5.0)}, [R431])
+    assert (short.code, short.sentence[:39]) == ("STOP-TIMEOUT-SHORT", "systemd gives up kafka.service on host ")
+    assert host_problems(SEPARATE, catalogue(), {4: replace(host, stop_timeout_s=math.inf)}, [R431]) == ()
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from kafka_rollout.model.log_directories import PARTITION
 from kafka_rollout.model.topology import NodeSpec, ServiceSpec
 from kafka_rollout.nodes.runtimes.hosts.rights import DRAFT, HostRight, HostRights, MetadataRights
 from kafka_rollout.nodes.runtimes.hosts.shells import COMMAND_S, UNLIMITED, Done, Shell, refused_by_sudo
+from kafka_rollout.nodes.runtimes.hosts.unit_processes import without_kafka
 
 _UPTIME = "cut -d. -f1 /proc/uptime"
 _UPTIME_FRESH_S = 2.0
@@ -330,18 +331,19 @@ class HostDirectory:
     def _runs(self) -> UserError:
         service = service_of(self.node)
         return UserError(
-            f"The directory {self.path} on host {service.host} is in use: {service.unit} runs.",
+            f"The directory {self.path} on host {service.host} is in use: {service.unit} runs, or a process is left in "
+            "its control group.",
             remedy="Stop the node first.",
         )
 
 
 def _is_stopped(node: NodeSpec) -> str:
-    """A command of the login shell that ends the line with an exit code of its own if systemd has a process, or is
-    about to start one again."""
+    """A command of the login shell that ends the line with an exit code of its own if systemd has a process, is about
+    to start one again, or has left one in the control group."""
     unit = shlex.quote(service_of(node).unit)
     pid, state = (f"$(systemctl show --property={name} --value {unit})" for name in ("MainPID", "ActiveState"))
     down = f'case "{state}" in inactive|failed) ;; *) false;; esac'
-    return f'{{ {{ test "{pid}" = 0 && {down}; }} || exit {_RUNS}; }}'
+    return f'{{ {{ test "{pid}" = 0 && {down} && {without_kafka(unit)}; }} || exit {_RUNS}; }}'
 
 
 def limit_sink(sink: Callable[[bytes], object], node: NodeSpec, path: str, size: int) -> Callable[[bytes], object]:

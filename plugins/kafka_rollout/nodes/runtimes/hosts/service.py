@@ -1,7 +1,8 @@
 """Nodes as systemd units on hosts that are reached by SSH.
 
 Invariants:
-1. The process is systemd's (MainPID and its start time). The release is that of the jars which this process has opened.
+1. The process is systemd's (MainPID and its start time), or one that systemd has left in the control group. The
+   release is that of the jars which this process has opened.
 2. stop, install and start can be repeated after a broken connection: each reads the state of the unit first.
 3. A release is switched by the rename of a symlink or by the package manager of the host, a configuration by the
    rename of a file: a host that loses its power has the old or the new one. The owner and the mode of the file stay.
@@ -306,7 +307,7 @@ class SshServiceRuntime(HostCommands):
             return
         if not force:
             raise FatalError(
-                f"Node {node.name} (process {unit.pid}) is still shutting down after {deadline_s:.0f} s.",
+                f"Node {node.name} is still shutting down after {deadline_s:.0f} s{_where(self.unit(node))}.",
                 remedy="Read its log. The process was not killed and continues its shutdown. Repeat the step later, or "
                 "use retry, which kills it.",
             )
@@ -332,9 +333,9 @@ class SshServiceRuntime(HostCommands):
         unit, installed = self._read_unit(node)
         if unit.waits_for_restart:
             self.stop(node, deadline_s=KILL_S, force=True)
-        elif unit.pid is not None:
+        elif not unit.is_down:
             raise FatalError(
-                f"Node {node.name} still runs as process {unit.pid}, so nothing was installed.",
+                f"Node {node.name} still runs{_where(unit)}, so nothing was installed.",
                 remedy="Stop the node first.",
             )
         before = self._configuration(node)
@@ -419,6 +420,12 @@ class SshServiceRuntime(HostCommands):
             raise FatalError(
                 f"{service.symlink} on host {service.host} points to no installed release.",
                 remedy=f"Make it a link to {service.folder('<release>')}.",
+            )
+        if unit.is_given_up and not unit.is_down:
+            raise TransientError(
+                f"Node {node.name} still runs{_where(unit)}, so it was not started.",
+                remedy=f"Read its log, and wait until it has ended. If it does not end, run `systemctl kill "
+                f"--signal=SIGKILL {service_of(node).unit}` as root on host {service_of(node).host}.",
             )
         place = ""
         if unit.pid is None:
@@ -723,6 +730,13 @@ class SshServiceRuntime(HostCommands):
                 return False
             self.sleep(_POLL_S)
         return True
+
+
+def _where(unit: UnitState) -> str:
+    """Return how the node runs, as a part of a sentence."""
+    if unit.is_given_up:
+        return f" in the control group of its unit, which systemd calls {unit.active} ({unit.shown_left})"
+    return "" if unit.pid is None else f" as process {unit.pid}"
 
 
 def _without_wrapper(wrapper: str, service: ServiceSpec, node: NodeSpec) -> str:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from kafka_rollout.base.errors import NotObservableError, RefusedError, RolloutError, TransientError, UserError
+from kafka_rollout.base.wording import few
 from kafka_rollout.model.claims import Claims
 from kafka_rollout.model.host_state import (
     FIRST_WITH_FILTERS,
@@ -67,18 +68,20 @@ from kafka_rollout.nodes.runtimes.hosts.rights import (
 from kafka_rollout.nodes.runtimes.hosts.start_paths import read_start_paths
 from kafka_rollout.nodes.runtimes.hosts.stopped_units import read_stopped_units
 from kafka_rollout.nodes.runtimes.hosts.unit_environment import UnclearError, jvm_words, parse_file, parse_shown
+from kafka_rollout.nodes.runtimes.hosts.unit_processes import LeftProcesses, left_command, parse_left
 from kafka_rollout.nodes.runtimes.hosts.written_folders import folders_of_run, possible_folders
 from kafka_rollout.nodes.runtimes.start_files import all_start_files
 from kafka_rollout.releases.facts import Release
 
 _PROPERTIES = (
     "LoadState,ActiveState,SubState,MainPID,ExecMainPID,ExecMainStartTimestamp,NRestarts,TimeoutStopUSec,User,"
-    "UnitFileState,ExecStop,Id,AmbientCapabilities"
+    "UnitFileState,ExecStop,Id,AmbientCapabilities,KillMode,SendSIGKILL"
 )
 # Below the home of the SSH user, which hosts can share. Not by names of the inventory, which another one can have.
 CLAIMS = '{records}/claims/"$(uname -n)"/{unit}'
 _CLAIMS_BEGIN, _CLAIMS_END = "Claims=begin", "Claims=end"
 _NO_CLAIMS = re.compile(r"\S*(?:find|sed): .*: No such file or directory")
+_DOWN = ("inactive", "failed")
 _UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _ASKED = "asked"
 _FILES = re.compile(r"files +(\d+) +(\d+) (/.*)")
@@ -145,7 +148,8 @@ class UnitState:
     active: str
     sub: str
     pid: int | None
-    """Its main process, None without one."""
+    """Its main process; without one, a process that can be Kafka and that systemd has left running (unit_processes.py);
+    None without both."""
     last_pid: int | None
     """Its newest main process, which can have exited."""
     started_at: float | None
@@ -169,6 +173,12 @@ class UnitState:
     """AmbientCapabilities, as systemd shows them."""
     wrapper: str = ""
     """The program of its main process if Kafka is a child of it, such as `sh`."""
+    left: LeftProcesses = field(default_factory=LeftProcesses)
+    """Read only without a main process."""
+    kill_mode: str = ""
+    """KillMode; empty if it is not known."""
+    sends_sigkill: bool = True
+    """SendSIGKILL."""
 
     @property
     def waits_for_restart(self) -> bool:
@@ -177,13 +187,25 @@ class UnitState:
 
     @property
     def is_down(self) -> bool:
-        return self.pid is None and self.active in ("inactive", "failed")
+        """Whether it is known that no process of the unit can be Kafka. systemd alone does not show it."""
+        return self.is_given_up and self.left.kafka == ()
+
+    @property
+    def is_given_up(self) -> bool:
+        """Whether systemd has no process of the unit, and starts none."""
+        return self.active in _DOWN and self.pid in (None, *(self.left.kafka or ()))
+
+    @property
+    def shown_left(self) -> str:
+        """The processes in its control group."""
+        return few(self.left.names) or "processes that the host does not report"
 
 
 def show_command(unit: str) -> str:
     """A line for the login shell; needs no right. Times are in UTC."""
     main_process = _MAIN_PROCESS.format(unit=unit)
-    return f"LC_ALL=C TZ=UTC systemctl show --property={_PROPERTIES} {unit}; {main_process}; {_MACHINE}"
+    left = f'test "${{main:-0}}" != 0 || {{ {left_command(unit)}; }}'
+    return f"LC_ALL=C TZ=UTC systemctl show --property={_PROPERTIES} {unit}; {main_process}; {left}; {_MACHINE}"
 
 
 def claims_folder(unit: str) -> str:
@@ -218,11 +240,13 @@ def parse_unit(text: str) -> UnitState:
     """Read the output of `show_command`."""
     values = read_properties(text)
     is_child = values.get("Kafka", "") not in ("", values.get("Main"))
+    left, active = parse_left(text), values.get("ActiveState", "")
+    of_left = next(iter(left.kafka or ()), None) if active in _DOWN else None
     return UnitState(
         exists=values.get("LoadState") == "loaded",
-        active=values.get("ActiveState", ""),
+        active=active,
         sub=values.get("SubState", ""),
-        pid=read_number(values.get("MainPID") or "0", "MainPID") or None,
+        pid=read_number(values.get("MainPID") or "0", "MainPID") or of_left,
         last_pid=read_number(values.get("ExecMainPID") or "0", "ExecMainPID") or None,
         started_at=_time(values.get("ExecMainStartTimestamp", "")),
         restarts=read_number(values.get("NRestarts") or "0", "NRestarts"),
@@ -234,6 +258,9 @@ def parse_unit(text: str) -> UnitState:
         machine=found[0] if (found := _MACHINE_ID.fullmatch(values.get("Machine", ""))) else "",
         capabilities=values.get("AmbientCapabilities", ""),
         wrapper=values.get("Program", "") if is_child else "",
+        left=left,
+        kill_mode=values.get("KillMode", ""),
+        sends_sigkill=values.get("SendSIGKILL") != "no",
     )
 
 
@@ -282,6 +309,7 @@ def read_host(
     excess = _read_excess(commands, node, (service, *others.values()))
     paths = parse_paths(seen.out)
     leads = _read_leads(commands, node, service, paths)
+    sees_processes = _sees_processes(commands, node, unit)
     stopped_units = read_stopped_units(commands, node)
     link_users = read_link_users(commands, node)
     free = values.get("free", "")
@@ -316,6 +344,8 @@ def read_host(
         f"the free space of {_parent(service.configuration_file)}": copies and free_bytes is None,
         f"the free space of {_PACKAGE_FOLDERS.replace(' ', ' and ')}": installs and package_bytes is None,
         "TimeoutStopSec of the unit": unit.stop_s is None,
+        "KillMode of the unit": not unit.kill_mode,
+        f"the processes in the control group of {service.unit} (/sys/fs/cgroup)": not sees_processes,
         "which machine it is (/proc/sys/kernel/random/boot_id)": not unit.machine,
         f"the units that systemd stops with {service.unit} (`systemctl show`)": stopped_units is None,
         f"whether the file system of {' and '.join(unseen)} is mounted read-only (`findmnt`)": bool(unseen),
@@ -354,6 +384,8 @@ def read_host(
         symlink_can_switch=service.package is not None or "link" in found,
         others={node_id: other.host for node_id, other in others.items()},
         stop_timeout_s=unit.stop_s,
+        kill_mode=unit.kill_mode,
+        sends_sigkill=unit.sends_sigkill,
         stop_commands=unit.stop_commands,
         stopped_units=stopped_units or (),
         link_users=link_users or (),
@@ -387,6 +419,12 @@ def read_host(
         logging=read_logging_files(commands, node, releases or (None,), facts.arguments),
         unknown=tuple(what for what, is_unknown in unknown.items() if is_unknown),
     )
+
+
+def _sees_processes(commands: HostCommands, node: NodeSpec, unit: UnitState) -> bool:
+    """Return whether the host shows after a stop what is left of the process, because it shows the process now."""
+    left = parse_left(commands.run(node, left_command(service_of(node).unit)).out)
+    return left.kafka is not None and unit.pid in (None, *left.kafka)
 
 
 def _read_or_unknown(read: Callable[[], tuple[str, ...]]) -> tuple[tuple[str, ...] | None, str]:
