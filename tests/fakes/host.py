@@ -102,6 +102,7 @@ class FakeHost:
     left: dict[int, str] | None = field(default_factory=dict)
     kill_mode: str = "control-group"
     sends_sigkill: str = "yes"
+    needs_reload: str = "no"
 
     def run(
         self,
@@ -432,6 +433,7 @@ class FakeHost:
             f"NRestarts={self.restarts}\nTimeoutStopUSec={self.stop}\nUser=kafka\n"
             f"AmbientCapabilities={self.capabilities}\n"
             f"KillMode={self.kill_mode}\nSendSIGKILL={self.sends_sigkill}\n{'' if self.pid else self._group()}"
+            f"NeedDaemonReload={self.needs_reload}\n"
             f"Id={self.unit_id}\nMachine={self.machines.get(self.asked, machine_id(name=self.asked))}\n"
         )
 

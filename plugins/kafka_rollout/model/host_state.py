@@ -197,6 +197,8 @@ class HostState:
     """KillMode of the unit; empty: unknown."""
     sends_sigkill: bool = True
     """False (SendSIGKILL=no): after `stop_timeout_s`, it leaves the process alive and calls the unit failed."""
+    needs_reload: bool = False
+    """The files of the unit have changed since the service manager has read them, and what is known of it is older."""
     installed: Release | None = None
     """That of the next start; None: unknown."""
     brought: frozenset[Release] = frozenset()

@@ -69,6 +69,7 @@ from kafka_rollout.planning.findings.hosts import (
     HOST_RIGHT_MISSING,
     HOST_UNREACHABLE,
     HOSTS_CHECK,
+    UNIT_NOT_RELOADED,
     host_problems,
 )
 from kafka_rollout.planning.findings.jvm_options import JVM_OPTION_CODES
@@ -250,8 +251,9 @@ def check_hosts(
 
 def check_rollback_on_host(run: ReadRun, release: Release, node: NodeSpec) -> tuple[Finding, ...]:
     """Return the findings about paths of the node's next start that lead elsewhere on `release`, about options that it
-    does not have, and about file systems on which the rollback cannot write."""
-    codes = {code.text for code in (*START_PATH_CODES, *JVM_OPTION_CODES, HOST_READ_ONLY, HOST_DISK_FULL)}
+    does not have, about a unit of which they are unknown, and about file systems on which the rollback cannot write."""
+    wanted = (*START_PATH_CODES, *JVM_OPTION_CODES, UNIT_NOT_RELOADED, HOST_READ_ONLY, HOST_DISK_FULL)
+    codes = {code.text for code in wanted}
     hosts = check_hosts(run.ports, (release,), (node,), changes=run.plan.config_changes, returns=True)
     found = judged(run.plan, [hosts])
     return tuple(one for one in found if one.code in codes)

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kafka_rollout.base.errors import FatalError, TransientError, UserError
+from kafka_rollout.nodes.runtimes.hosts.commands import HostDirectory
+from kafka_rollout.nodes.runtimes.hosts.service import SshServiceRuntime
+from kafka_rollout.nodes.runtimes.hosts.shells import SshShell, connect_as_user
+from kafka_rollout.releases.facts import Release
 from tests.integration.harness.shell import Shell
 from tests.testbeds import MakeBed
+from tools.testbed.bed import DATA
 
 pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(600)]
 
@@ -24,6 +31,11 @@ echo 'KAFKA_LOG4J_OPTS="-Dlog4j.configuration=file:/etc/kafka/own.properties"' >
 mkdir /mnt/small
 mount -t tmpfs -o size=10m tmpfs /mnt/small
 systemctl restart kafka.service
+"""
+# Written as by a tool that does not run `systemctl daemon-reload`.
+_LEAVE = """set -e
+mkdir -p /etc/systemd/system/kafka.service.d
+printf '[Service]\nKillMode=none\n' > /etc/systemd/system/kafka.service.d/left.conf
 """
 _SET_NODE_ID = (
     "sed -i 's/^node.id=.*/node.id={}/' $(sed -n 's/^log.dirs=//p' /etc/kafka/server.properties)/meta.properties"
@@ -64,6 +76,39 @@ def test_an_agent_that_only_its_host_reaches_is_read_through_ssh(make_bed: MakeB
     node = _observed(shell)
     assert node["metrics"] is None
     assert "not reached from host" in node["problem"]
+
+
+def test_a_node_is_stopped_when_kafka_has_ended_and_not_when_systemd_gives_it_up(
+    make_bed: MakeBed, tmp_path: Path
+) -> None:
+    bed = make_bed("4.3.1", others=(), size=1)
+    shell, (host,), (node,) = Shell(tmp_path, bed), bed.hosts, bed.spec.nodes
+
+    def blockers() -> set[str]:
+        done = shell("inventory", "check", "--cluster", "testbed", "--json")
+        (checked,) = json.loads(done.stdout)["nodes"]
+        return {finding["code"] for finding in checked["findings"] if finding["severity"] == "blocker"}
+
+    assert blockers() == set()
+    host.run("sh", "-c", _LEAVE)
+    assert blockers() == {"UNIT-NOT-RELOADED"}
+    host.run("systemctl", "daemon-reload")
+    assert blockers() == {"STOP-LEAVES-PROCESS"}
+    with closing(SshShell(connect_as_user(bed.ssh_config))) as ssh:
+        runtime = SshServiceRuntime(bed.spec, ssh, Release.parse)
+        directory = HostDirectory(runtime, node, DATA)
+        before = runtime.process(node).pid
+        with pytest.raises(FatalError, match=rf"which systemd calls inactive \({before} \(java\)\)"):
+            runtime.stop(node, deadline_s=2)
+        assert (runtime.process(node).pid, runtime.process(node).running) == (before, Release(4, 3, 1))
+        with pytest.raises(UserError, match="a process is left in its control group"):
+            directory.refuse_running()
+        with pytest.raises(TransientError, match="so it was not started"):
+            runtime.start(node)
+        runtime.stop(node, deadline_s=2, force=True)
+        directory.refuse_running()
+        runtime.start(node)
+        assert runtime.process(node).pid not in (None, before)
 
 
 def test_every_obstacle_on_a_host_is_found_while_the_node_runs(make_bed: MakeBed, tmp_path: Path) -> None:

@@ -304,6 +304,12 @@ STOP_LEAVES_PROCESS = FindingCode(
     "systemd calls a unit stopped while its process still runs: at once with KillMode=none, after TimeoutStopSec with "
     "SendSIGKILL=no. Another start then begins a second process.",
 )
+UNIT_NOT_RELOADED = FindingCode(
+    "UNIT-NOT-RELOADED",
+    BLOCKER,
+    "The files of a unit have changed since systemd has read them, so the options, files and paths that its next start "
+    "has are unknown: the installation of a package, for example, makes systemd read them.",
+)
 HOST_NAMED_TWICE = FindingCode(
     "HOST-NAMED-TWICE",
     BLOCKER,
@@ -374,6 +380,7 @@ HOSTS_CHECK = Check(
         LINK_ELSEWHERE,
         STOP_TIMEOUT_SHORT,
         STOP_LEAVES_PROCESS,
+        UNIT_NOT_RELOADED,
         *STOP_CODES,
         HOST_NAMED_TWICE,
         CLOCK_SKEW,
@@ -567,6 +574,14 @@ def _problems(node: NodeSpec, host: HostState, releases: Sequence[Release]) -> I
     if host.elsewhere is not None and {*releases} - {host.elsewhere.release}:
         yield _elsewhere(subject, host, host.elsewhere)
     yield from _stop(subject, host)
+    if host.needs_reload:
+        yield UNIT_NOT_RELOADED.found(
+            subject,
+            f"The files of {host.unit} on host {host.name} have changed since systemd has read them "
+            "(NeedDaemonReload=yes). What was checked of the unit is not what its next start has.",
+            f"Check the change with `systemctl cat {host.unit}`, and run `systemctl daemon-reload` as root on host "
+            f"{host.name}. Then plan again; a rollback can be repeated.",
+        )
     if abs(host.facts.clock_skew_s) > CLOCK_SKEW_S:
         skew = host.facts.clock_skew_s
         yield CLOCK_SKEW.found(

@@ -52,6 +52,11 @@ def test_a_stopped_unit_is_down_but_one_that_is_being_stopped_is_not(state: str)
     assert not parse_unit(RUNNING.replace("ActiveState=active", "ActiveState=deactivating")).is_down
 
 
+@pytest.mark.parametrize(("shown", "needs_reload"), [("yes", True), ("no", False), ("", None)])
+def test_a_unit_that_was_changed_on_disk_is_known(shown: str, needs_reload: bool | None) -> None:
+    assert parse_unit(f"{RUNNING}NeedDaemonReload={shown}\n").needs_reload is needs_reload
+
+
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [("1min 30s", 90.0), ("infinity", math.inf), ("soon", None), ("500ms", 0.5), ("2h", 7200.0), ("5s", 5.0)],

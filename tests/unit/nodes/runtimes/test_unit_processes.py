@@ -150,11 +150,17 @@ def test_what_is_left_and_unknown_is_not_stopped() -> None:
     assert host.started == 1
 
 
+def test_a_unit_that_systemd_has_not_read_again_is_shown() -> None:
+    states = [runtime_on(FakeHost(needs_reload=one)).host(NODE, [Release(4, 3, 1)]) for one in ("yes", "no")]
+    assert [(one.needs_reload, one.unknown) for one in states] == [(True, ()), (False, ())]
+
+
 @pytest.mark.parametrize(
     ("host", "says"),
     [
         (FakeHost(left=None), "the processes in the control group of kafka.service (/sys/fs/cgroup)"),
         (FakeHost(kill_mode=""), "KillMode of the unit"),
+        (FakeHost(needs_reload=""), "NeedDaemonReload of the unit"),
     ],
 )
 def test_what_a_stop_needs_to_know_is_asked_before_it(host: FakeHost, says: str) -> None:

@@ -137,6 +137,11 @@ def test_an_archive_without_a_checksum_in_the_inventory_is_a_warning() -> None:
             "STOP-LEAVES-PROCESS",
             "systemd stops no process of kafka.service on host kafka-4 (KillMode=none)",
         ),
+        (
+            {"needs_reload": True},
+            "UNIT-NOT-RELOADED",
+            "The files of kafka.service on host kafka-4 have changed since systemd has read them (NeedDaemon",
+        ),
         ({"stop_timeout_s": 5.0, "kill_mode": "none"}, "STOP-LEAVES-PROCESS", "(KillMode=none)"),
         ({"denied": ("(root) NOPASSWD: /usr/bin/x",)}, "HOST-RIGHT-MISSING", "refuses 1 of the commands"),
         ({"free_bytes": 4096}, "HOST-DISK-FULL", "has 4096 bytes left"),

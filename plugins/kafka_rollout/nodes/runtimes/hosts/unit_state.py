@@ -75,7 +75,7 @@ from kafka_rollout.releases.facts import Release
 
 _PROPERTIES = (
     "LoadState,ActiveState,SubState,MainPID,ExecMainPID,ExecMainStartTimestamp,NRestarts,TimeoutStopUSec,User,"
-    "UnitFileState,ExecStop,Id,AmbientCapabilities,KillMode,SendSIGKILL"
+    "UnitFileState,ExecStop,Id,AmbientCapabilities,KillMode,SendSIGKILL,NeedDaemonReload"
 )
 # Below the home of the SSH user, which hosts can share. Not by names of the inventory, which another one can have.
 CLAIMS = '{records}/claims/"$(uname -n)"/{unit}'
@@ -179,6 +179,8 @@ class UnitState:
     """KillMode; empty if it is not known."""
     sends_sigkill: bool = True
     """SendSIGKILL."""
+    needs_reload: bool | None = None
+    """NeedDaemonReload: its files have changed since systemd has read them, which is what it shows; None: unknown."""
 
     @property
     def waits_for_restart(self) -> bool:
@@ -261,6 +263,7 @@ def parse_unit(text: str) -> UnitState:
         left=left,
         kill_mode=values.get("KillMode", ""),
         sends_sigkill=values.get("SendSIGKILL") != "no",
+        needs_reload={"yes": True, "no": False}.get(values.get("NeedDaemonReload", "")),
     )
 
 
@@ -345,6 +348,7 @@ def read_host(
         f"the free space of {_PACKAGE_FOLDERS.replace(' ', ' and ')}": installs and package_bytes is None,
         "TimeoutStopSec of the unit": unit.stop_s is None,
         "KillMode of the unit": not unit.kill_mode,
+        "NeedDaemonReload of the unit": unit.needs_reload is None,
         f"the processes in the control group of {service.unit} (/sys/fs/cgroup)": not sees_processes,
         "which machine it is (/proc/sys/kernel/random/boot_id)": not unit.machine,
         f"the units that systemd stops with {service.unit} (`systemctl show`)": stopped_units is None,
@@ -386,6 +390,7 @@ def read_host(
         stop_timeout_s=unit.stop_s,
         kill_mode=unit.kill_mode,
         sends_sigkill=unit.sends_sigkill,
+        needs_reload=unit.needs_reload is True,
         stop_commands=unit.stop_commands,
         stopped_units=stopped_units or (),
         link_users=link_users or (),
