@@ -103,6 +103,7 @@ class FakeHost:
     kill_mode: str = "control-group"
     sends_sigkill: str = "yes"
     needs_reload: str = "no"
+    kill_signal: str = "15"
 
     def run(
         self,
@@ -433,7 +434,7 @@ class FakeHost:
             f"NRestarts={self.restarts}\nTimeoutStopUSec={self.stop}\nUser=kafka\n"
             f"AmbientCapabilities={self.capabilities}\n"
             f"KillMode={self.kill_mode}\nSendSIGKILL={self.sends_sigkill}\n{'' if self.pid else self._group()}"
-            f"NeedDaemonReload={self.needs_reload}\n"
+            f"NeedDaemonReload={self.needs_reload}\nKillSignal={self.kill_signal}\n"
             f"Id={self.unit_id}\nMachine={self.machines.get(self.asked, machine_id(name=self.asked))}\n"
         )
 

@@ -195,6 +195,8 @@ class HostState:
     """Then the service manager kills a process that shuts down; infinity: never; None: unknown."""
     kill_mode: str = "control-group"
     """KillMode of the unit; empty: unknown."""
+    kill_signal: int | None = 15
+    """The number of the signal with which it stops the process; None: unknown."""
     sends_sigkill: bool = True
     """False (SendSIGKILL=no): after `stop_timeout_s`, it leaves the process alive and calls the unit failed."""
     needs_reload: bool = False

@@ -15,6 +15,9 @@ _STOP_SCRIPT = "kafka-server-stop"
 # Commands that find processes by name: they reach every Kafka of the host.
 _STOP_BY_NAME = re.compile(r"\b(pkill|killall5?|pgrep|pidof|jps|ps)\b")
 _STOP_FILTER = re.compile(r"--(node-id|process-role)=([^ '\"]*)")
+_KILL = re.compile(r"\bp?kill(?:all)?\b.*\s-(?:s ?|-signal[= ])?(?:SIG)?(?:KILL|9)\b")
+# On which a JVM runs its shutdown hooks, which is Kafka's controlled shutdown: SIGHUP, SIGINT, SIGTERM.
+_SHUTS_DOWN = (1, 2, 15)
 _BY_LINK = "Requires"
 _FROM_BOTH_SIDES = "StopPropagatedFrom"
 
@@ -34,7 +37,13 @@ LINK_SHARED = FindingCode(
     WARNING,
     "Other units of the host start through the link that the run switches.",
 )
-STOP_CODES = (STOP_REACHES_OTHERS, STOP_REACHES_UNITS, LINK_SHARED)
+STOP_NOT_CONTROLLED = FindingCode(
+    "STOP-NOT-CONTROLLED",
+    BLOCKER,
+    "A stop of the unit kills Kafka, or sends a signal by which it does not shut down: partitions have no leader "
+    "until the session of the broker ends, and the next start recovers all logs.",
+)
+STOP_CODES = (STOP_REACHES_OTHERS, STOP_REACHES_UNITS, STOP_NOT_CONTROLLED, LINK_SHARED)
 
 
 def stop_findings(cluster: ClusterSpec, node: NodeSpec, host: HostState) -> Iterable[Finding]:
@@ -45,6 +54,7 @@ def stop_findings(cluster: ClusterSpec, node: NodeSpec, host: HostState) -> Iter
         if one != node and one.service is not None and (one.service.host == host.name or one.node_id in host.others)
     ]
     yield from _by_command(node, host, others)
+    yield from _by_signal(node, host)
     yield from _by_systemd(node, host, others)
     yield from _by_link(node, host, others)
 
@@ -69,6 +79,19 @@ def _by_command(node: NodeSpec, host: HostState, others: Sequence[NodeSpec]) -> 
                 f"Run `systemctl edit {host.unit}` on the host, and write the lines `[Service]` and `ExecStop=` there. "
                 "systemd then sends SIGTERM to this unit alone, which is Kafka's controlled shutdown.",
             )
+
+
+def _by_signal(node: NodeSpec, host: HostState) -> Iterable[Finding]:
+    kills = [f"ExecStop={command}" for command in host.stop_commands if _KILL.search(command)]
+    if host.kill_signal is not None and host.kill_signal not in _SHUTS_DOWN:
+        kills.append(f"KillSignal={host.kill_signal}")
+    if kills:
+        yield STOP_NOT_CONTROLLED.found(
+            f"node {node.node_id}",
+            f"{host.unit} on host {host.name} has {' and '.join(kills)}: a stop is no controlled shutdown of Kafka.",
+            f"Remove {' and '.join(one.partition('=')[0] + '=' for one in kills)} from the unit and its drop-ins "
+            f"(`systemctl edit --full {host.unit}`). systemd then sends SIGTERM, which is Kafka's controlled shutdown.",
+        )
 
 
 def _by_link(node: NodeSpec, host: HostState, others: Sequence[NodeSpec]) -> Iterable[Finding]:

@@ -161,6 +161,7 @@ def test_a_unit_that_systemd_has_not_read_again_is_shown() -> None:
         (FakeHost(left=None), "the processes in the control group of kafka.service (/sys/fs/cgroup)"),
         (FakeHost(kill_mode=""), "KillMode of the unit"),
         (FakeHost(needs_reload=""), "NeedDaemonReload of the unit"),
+        (FakeHost(kill_signal=""), "KillSignal of the unit"),
     ],
 )
 def test_what_a_stop_needs_to_know_is_asked_before_it(host: FakeHost, says: str) -> None:

@@ -157,6 +157,30 @@ def test_each_obstacle_blocks_before_anything_is_stopped(change: dict[str, objec
     assert says in found.sentence
 
 
+@pytest.mark.parametrize(
+    ("change", "has"),
+    [
+        ({"kill_signal": 9}, "KillSignal=9"),
+        ({"kill_signal": 3}, "KillSignal=3"),
+        *(
+            ({"stop_commands": (command,)}, f"ExecStop={command}")
+            for command in (
+                "/bin/kill -9 $MAINPID",
+                "/usr/bin/pkill --signal KILL -P 1",
+                "/bin/sh -c kill -s SIGKILL 5",
+            )
+        ),
+        ({"kill_signal": 2}, ""),
+        ({"stop_commands": ("/bin/kill -15 $MAINPID", "/opt/kill-9/stop -s TERM", "/bin/kill -HUP 9")}, ""),
+    ],
+)
+def test_a_stop_that_is_no_controlled_shutdown_blocks(change: dict[str, object], has: str) -> None:
+    found = host_problems(SEPARATE, catalogue(), {4: replace(HEALTHY, **change)}, [R431])
+    codes = [(one.code, one.severity.value) for one in found if one.code != "STOP-REACHES-OTHER-NODES"]
+    assert codes == ([("STOP-NOT-CONTROLLED", "blocker")] if has else [])
+    assert all(f"has {has}: a stop is no controlled" in one.sentence for one in found if one.code == codes[0][0])
+
+
 def test_a_process_that_outlives_the_patience_of_systemd_is_a_warning_and_its_short_timeout_a_blocker() -> None:
     """The run waits for the process; without a limit, systemd does."""
     host = replace(HEALTHY, sends_sigkill=False)

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from kafka_rollout.base.errors import NotObservableError, RefusedError, RolloutError, TransientError, UserError
+from kafka_rollout.base.outside_text import parse_number
 from kafka_rollout.base.wording import few
 from kafka_rollout.model.claims import Claims
 from kafka_rollout.model.host_state import (
@@ -75,7 +76,8 @@ from kafka_rollout.releases.facts import Release
 
 _PROPERTIES = (
     "LoadState,ActiveState,SubState,MainPID,ExecMainPID,ExecMainStartTimestamp,NRestarts,TimeoutStopUSec,User,"
-    "UnitFileState,ExecStop,Id,AmbientCapabilities,KillMode,SendSIGKILL,NeedDaemonReload"
+    "UnitFileState,ExecStop,Id,AmbientCapabilities,KillMode,KillSignal,SendSIGKILL,"
+    "NeedDaemonReload"
 )
 # Below the home of the SSH user, which hosts can share. Not by names of the inventory, which another one can have.
 CLAIMS = '{records}/claims/"$(uname -n)"/{unit}'
@@ -177,6 +179,8 @@ class UnitState:
     """Read only without a main process."""
     kill_mode: str = ""
     """KillMode; empty if it is not known."""
+    kill_signal: int | None = None
+    """KillSignal; None: unknown."""
     sends_sigkill: bool = True
     """SendSIGKILL."""
     needs_reload: bool | None = None
@@ -262,6 +266,7 @@ def parse_unit(text: str) -> UnitState:
         wrapper=values.get("Program", "") if is_child else "",
         left=left,
         kill_mode=values.get("KillMode", ""),
+        kill_signal=parse_number(values.get("KillSignal", "")),
         sends_sigkill=values.get("SendSIGKILL") != "no",
         needs_reload={"yes": True, "no": False}.get(values.get("NeedDaemonReload", "")),
     )
@@ -348,6 +353,7 @@ def read_host(
         f"the free space of {_PACKAGE_FOLDERS.replace(' ', ' and ')}": installs and package_bytes is None,
         "TimeoutStopSec of the unit": unit.stop_s is None,
         "KillMode of the unit": not unit.kill_mode,
+        "KillSignal of the unit": unit.kill_signal is None,
         "NeedDaemonReload of the unit": unit.needs_reload is None,
         f"the processes in the control group of {service.unit} (/sys/fs/cgroup)": not sees_processes,
         "which machine it is (/proc/sys/kernel/random/boot_id)": not unit.machine,
@@ -389,6 +395,7 @@ def read_host(
         others={node_id: other.host for node_id, other in others.items()},
         stop_timeout_s=unit.stop_s,
         kill_mode=unit.kill_mode,
+        kill_signal=unit.kill_signal,
         sends_sigkill=unit.sends_sigkill,
         needs_reload=unit.needs_reload is True,
         stop_commands=unit.stop_commands,
