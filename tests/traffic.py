@@ -22,15 +22,18 @@ def has_traffic(events: Sequence[Event]) -> bool:
     return ended.get(START_TRAFFIC) is StepOutcome.DONE
 
 
-def traffic_verdict(events: Sequence[Event], *lost: Discrepancy) -> TrafficVerdict:
+def traffic_of_run(events: Sequence[Event], *lost: Discrepancy) -> TrafficVerdict:
     """Records were acknowledged in each second of the run."""
+    return replace(compared_traffic(*lost), series=samples_of_run(events))
+
+
+def samples_of_run(events: Sequence[Event]) -> tuple[TrafficSample, ...]:
     first, last = int(events[0].at), int(events[-1].at)
-    series = tuple(TrafficSample(float(at), 1.0, 30) for at in range(first - 10, last + 10))
-    return replace(traffic_so_far(*lost), series=series)
+    return tuple(TrafficSample(float(at), 1.0, 30) for at in range(first - 10, last + 10))
 
 
-def traffic_so_far(*lost: Discrepancy) -> TrafficVerdict:
-    """What a check finds while the traffic goes on."""
+def compared_traffic(*lost: Discrepancy) -> TrafficVerdict:
+    """The comparison of the records alone, without samples."""
     return TrafficVerdict(
         acknowledged=100,
         stored=100 - sum(one.count for one in lost),

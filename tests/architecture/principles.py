@@ -160,9 +160,10 @@ PRINCIPLES = (
     _of(
         ABSENCE,
         "What was acknowledged must be in the log after the change, by its id, and before each step that "
-        "cannot be undone.",
-        "traffic/traffic_check.py:compare preparation/proved_traffic.py",
-        "unit/traffic/processes/test_traffic.py unit/preparation/test_proved_traffic.py",
+        "cannot be undone. Traffic that acknowledged nothing during a node step proves nothing about it.",
+        "traffic/traffic_check.py:compare run/projections/nodes.py:cover_node_steps preparation/proved_traffic.py",
+        "architecture/test_covered_traffic.py unit/traffic/processes/test_traffic.py "
+        "unit/preparation/test_proved_traffic.py",
     ),
     _of(
         ABSENCE,

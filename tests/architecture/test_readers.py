@@ -32,7 +32,7 @@ EXCEPTIONS = {
     ("procedure/progress.py", "events"): "the lines of a run are those of its events, one by one",
     (
         "report/builders.py",
-        "node_step_times",
+        "cover_node_steps",
     ): "the step that ends the traffic records it",
     ("run/batch_progress.py", "batches_of"): "the batches are those of the plan, which the view does not have",
 }

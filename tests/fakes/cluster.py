@@ -48,7 +48,7 @@ from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import METADATA_VERSION, Catalogue, Release, VersionRange
 from kafka_rollout.run.traffic import TrafficVerdict
 from tests.fakes.clock import FakeClock
-from tests.traffic import traffic_so_far
+from tests.traffic import compared_traffic
 from tools.demo.folder import PROJECT_ROOT
 
 INCLUDE = PROJECT_ROOT / "include"
@@ -168,7 +168,7 @@ class FakeCluster:
         self.dropped: dict[int, frozenset[str]] = {}  # broker → features that its registration lacks
         self.in_zookeeper_mode = False
         self.groups: list[GroupState] = []
-        self.traffic: TrafficVerdict | None = traffic_so_far()  # what a check of the test traffic finds
+        self.traffic: TrafficVerdict | None = compared_traffic()  # what a check of the test traffic finds
         self.traffic_problem = ""  # why there is no result
         self.transactions: list[TransactionState] = []
         self.coordinator_answers: dict[str, str] = {}  # coordinator partition → error name; NONE for the others

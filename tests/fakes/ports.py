@@ -50,6 +50,7 @@ from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.rehearsal.job import RehearsalJob
 from kafka_rollout.rehearsal.result import RehearsalResult
 from kafka_rollout.releases.facts import ELR_VERSION, KRAFT_VERSION, METADATA_VERSION, Release
+from kafka_rollout.run.events import Event
 from kafka_rollout.run.traffic import TrafficVerdict
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.kafka_classes import FakeClasses
@@ -57,6 +58,7 @@ from tests.fakes.logs import FakeLogs
 from tests.fakes.metadata_logs import FakeMetadataLogs
 from tests.fakes.runtime import FakeRuntime
 from tests.records import change_lock, run_history
+from tests.traffic import samples_of_run
 
 _REGISTERS_CONTROLLERS_SINCE = Release(3, 7, 0)
 _REGISTERS_CONTROLLERS_AT = 15  # metadata.version 3.7-IV0
@@ -433,15 +435,19 @@ class FakeRehearsals:
 
 
 class FakeTraffic:
-    """The test traffic of a run on a FakeCluster, which does not take place."""
+    """The test traffic of a run on a FakeCluster, which does not take place: without samples of its own, records were
+    acknowledged in each second of the run.
+    """
 
-    def __init__(self, cluster: FakeCluster) -> None:
+    def __init__(self, cluster: FakeCluster, events: Callable[[], Sequence[Event]]) -> None:
         self._cluster = cluster
+        self._events = events
 
     def check(self) -> TrafficVerdict | None:
         if self._cluster.traffic_problem:
             raise TransientError(self._cluster.traffic_problem)
-        return self._cluster.traffic
+        found = self._cluster.traffic
+        return found if found is None or found.series else replace(found, series=samples_of_run(self._events()))
 
 
 def hidden_bench(cluster: FakeCluster, home: Path, *, metrics: bool = False, run_id: str = "run-1") -> ClusterPorts:
@@ -455,6 +461,7 @@ def hidden_bench(cluster: FakeCluster, home: Path, *, metrics: bool = False, run
 
 def fake_ports(cluster: FakeCluster, home: Path, *, run_id: str = "run-1") -> ClusterPorts:
     """The ports of the fake cluster; record and lock are the real ones under `home`."""
+    run = run_history(home, cluster.spec.name, run_id, clock=cluster.clock.now)
     ports = ClusterPorts(
         run_id=run_id,
         cluster=cluster.spec,
@@ -467,8 +474,8 @@ def fake_ports(cluster: FakeCluster, home: Path, *, run_id: str = "run-1") -> Cl
         logs=FakeLogs(cluster),
         metadata_logs=FakeMetadataLogs(cluster),
         rehearsals=FakeRehearsals(cluster),
-        traffic=FakeTraffic(cluster),
-        run=run_history(home, cluster.spec.name, run_id, clock=cluster.clock.now),
+        traffic=FakeTraffic(cluster, run.events),
+        run=run,
         lock=change_lock(home, clock=cluster.clock.now),
         clock=cluster.clock,
     )

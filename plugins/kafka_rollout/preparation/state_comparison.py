@@ -37,9 +37,10 @@ from kafka_rollout.run.projections.approvals import (
     newest_comparison,
     newest_decision,
 )
+from kafka_rollout.run.projections.nodes import cover_node_steps
 from kafka_rollout.run.projections.runs import has_acted, run_of
 from kafka_rollout.run.step_events import ComparedAfter, ContentsCompared, ContentsTaken, TrafficChecked
-from kafka_rollout.run.traffic import OF_TRAFFIC
+from kafka_rollout.run.traffic import OF_TRAFFIC, CoveredVerdict
 from kafka_rollout.run.view import RunView
 
 BEFORE = "state/before.json"
@@ -60,6 +61,7 @@ NOT_COMPARED = (
 )
 NOTHING_TO_ACCEPT = "The comparison found no difference that needs an approver."
 _PATIENCE_S, _PAUSE_S = 8.0, 2.0  # a broker that was just unfenced, or applies a dynamic value
+_NEXT_RECORD_S = 20.0  # a client that lost its connection reconnects within ten seconds
 _RECORDED = 20
 
 
@@ -179,13 +181,25 @@ def record_traffic_so_far(run: Run) -> tuple[str, ...]:
 
 
 def _unproved_traffic(run: Run) -> tuple[tuple[str, ...], str]:
-    try:
+    events = run.history.events()
+
+    def check() -> CoveredVerdict | None:
         verdict = run.ports.traffic.check()
+        return None if verdict is None else cover_node_steps(verdict, events)
+
+    try:
+        covered = until(
+            run.ports.clock,
+            check,
+            lambda seen: seen is None or not seen.uncovered,
+            for_s=_NEXT_RECORD_S,
+            every_s=_PAUSE_S,
+        )
     except RolloutError as error:
         return (NOT_COMPARED,), error.sentence
-    if verdict is None:
+    if covered is None:
         return (f"{OF_TRAFFIC}the run was started with it, and none has run.",), ""
-    return verdict.unproved, ""
+    return covered.unproved, ""
 
 
 def _disagreements(ports: ReadPorts, before: ClusterInventory | None, now: ClusterInventory) -> tuple[Difference, ...]:

@@ -51,7 +51,7 @@ from kafka_rollout.report.run_report import (
 )
 from kafka_rollout.roll.gate_checks import log_of
 from kafka_rollout.run.events import GATE_FINALIZED, Approval, Decision, Event, Observed, RollbackClosed, Voided
-from kafka_rollout.run.projections.nodes import node_step_times
+from kafka_rollout.run.projections.nodes import cover_node_steps
 from kafka_rollout.run.proofs import (
     NODE_ACTS,
     find_open_gate,
@@ -81,7 +81,7 @@ from kafka_rollout.run.step_events import (
     Trimmed,
     Validated,
 )
-from kafka_rollout.run.traffic import TrafficVerdict, with_coverage
+from kafka_rollout.run.traffic import CoveredVerdict, TrafficVerdict
 from kafka_rollout.run.view import GateHistory, NodeView, RunView, StepState
 
 SCAN_VERDICT = "scan/verdict.json"
@@ -91,15 +91,15 @@ _KEPT_CHECKS = 20
 _KEPT_DIFFERENCES = 500
 
 
-def record_traffic(ports: ClusterPorts, verdict: TrafficVerdict) -> TrafficVerdict:
+def record_traffic(ports: ClusterPorts, verdict: TrafficVerdict) -> CoveredVerdict:
     """Record and return the result of the test traffic, with the node steps that it does not cover.
 
     Its series is only in the attachment.
     """
-    verdict = with_coverage(verdict, node_step_times(ports.run.events()))
-    ports.run.attach(TRAFFIC_VERDICT, {**asdict(verdict), "ok": verdict.ok})
-    ports.run.record(TrafficCompared(verdict=replace(verdict, series=())))
-    return verdict
+    covered = cover_node_steps(verdict, ports.run.events())
+    ports.run.attach(TRAFFIC_VERDICT, {**asdict(covered), "ok": covered.ok})
+    ports.run.record(TrafficCompared(verdict=replace(covered, series=())))
+    return covered
 
 
 def build_report(run: Run, *, dry_run: bool = False, proofs: Sequence[GateKind] = ()) -> RunReport:

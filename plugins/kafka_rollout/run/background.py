@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from kafka_rollout.base.json_forms import from_json
+from kafka_rollout.run.traffic import TrafficSample, TrafficSeries, condense
+
 
 class BackgroundKind(StrEnum):
     """The value is the database's."""
@@ -70,3 +73,13 @@ class BackgroundProcess:
             f"The {self.key.kind.label} (process {self.pid} on host {self.host}) is {self.state}; "
             f"last report {self.age_s:.0f} s ago."
         )
+
+
+def samples_of(process: BackgroundProcess | None) -> tuple[TrafficSample, ...]:
+    """Return the samples that the test traffic has reported so far, of all its periods."""
+    if process is None:
+        return ()
+    parts = [process.result or {}]
+    if process.state is not BackgroundState.STOPPED:  # the result of an ended process has the earlier periods
+        parts.append(process.settings.get("before") or {})
+    return condense(sample for part in parts for sample in from_json(TrafficSeries, part).series)

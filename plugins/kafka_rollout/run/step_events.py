@@ -18,7 +18,7 @@ from kafka_rollout.model.state import CheckpointSummary
 from kafka_rollout.rehearsal.result import RehearsalOutcome
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import Event, Words
-from kafka_rollout.run.traffic import TrafficVerdict
+from kafka_rollout.run.traffic import CoveredVerdict
 
 
 class NodeEvent(Event):
@@ -395,7 +395,7 @@ class ContentsCompared(Event, kind="inventory-compared"):
 class TrafficCompared(Event, kind="ledger"):
     """Acknowledged and consumed records of the test traffic."""
 
-    verdict: TrafficVerdict
+    verdict: CoveredVerdict
 
 
 class TrafficChecked(Event, kind="traffic-so-far"):

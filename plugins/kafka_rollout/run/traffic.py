@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from itertools import groupby
 from typing import NamedTuple, TypeVar
@@ -110,7 +110,7 @@ class Discrepancy:
     """One kind of discrepancy."""
 
     kind: str
-    """Lost, moved, doubled, resent, leaked, torn, silent, not covered, before or unknown."""
+    """Lost, moved, doubled, resent, leaked, torn, silent, empty, not covered, before or unknown."""
     consumer: str
     count: int
     examples: tuple[str, ...]
@@ -131,7 +131,9 @@ class NodeStepTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrafficVerdict:
-    """The result of the traffic check."""
+    """The comparison of the records. It does not show that the traffic ran while the nodes were replaced: only
+    `with_coverage` makes a result that can pass.
+    """
 
     acknowledged: int
     """Without those of transactions that were not committed."""
@@ -154,7 +156,7 @@ class TrafficVerdict:
         return tuple(found for found in self.discrepancies if found.kind not in (RESENT, BEFORE))
 
     @property
-    def ok(self) -> bool:
+    def is_clean(self) -> bool:
         """Return whether nothing failed and each kind of test traffic produced and consumed records.
 
         Records that a client sent again are reported, but the cluster stored what it was sent. So are node steps before
@@ -163,6 +165,24 @@ class TrafficVerdict:
         has_transactions = self.transactions[TransactionOutcome.COMMITTED] > 0
         ran = self.acknowledged > 0 and (has_transactions or TRANSACTIONAL_PRODUCER in self.left_out)
         return ran and bool(self.consumed) and all(self.consumed.values()) and not self.failures
+
+
+OF_TRAFFIC = "Test traffic: "
+NOT_COVERED, EMPTY, UNKNOWN_PERIOD = "not covered", "empty", "unknown"
+_CLOCKS_DIFFER_S = 5.0  # of the hosts of the traffic and of the run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoveredVerdict(TrafficVerdict):
+    """The result of the traffic check, with the node steps that it does not cover."""
+
+    @property
+    def ok(self) -> bool:
+        return self.is_clean
+
+    @property
+    def uncovered(self) -> tuple[Discrepancy, ...]:
+        return tuple(found for found in self.failures if found.kind == NOT_COVERED)
 
     @property
     def unproved(self) -> tuple[str, ...]:
@@ -173,20 +193,13 @@ class TrafficVerdict:
         return found or (f"{OF_TRAFFIC}one kind of it has produced or consumed no record so far.",)
 
 
-OF_TRAFFIC = "Test traffic: "
-NOT_COVERED, UNKNOWN_PERIOD = "not covered", "unknown"
-_CLOCKS_DIFFER_S = 5.0  # of the hosts of the traffic and of the run
-
-
-def with_coverage(verdict: TrafficVerdict, steps: Sequence[NodeStepTimes]) -> TrafficVerdict:
-    """Return the verdict with a discrepancy for the node steps without acknowledged traffic.
+def with_coverage(verdict: TrafficVerdict, steps: Sequence[NodeStepTimes]) -> CoveredVerdict:
+    """Return the result, with a discrepancy for the node steps without acknowledged traffic.
 
     A step needs an acknowledgement between its stop and the next stop after its start, and one after its start:
-    traffic that had ended before it, or during it, shows nothing about it. Not for a verdict of which a period is
-    unknown: what was acknowledged in it is unknown too.
+    traffic that had ended before it, or during it, shows nothing about it. What was acknowledged in a period that was
+    not compared is known by its samples.
     """
-    if any(one.kind == UNKNOWN_PERIOD for one in verdict.discrepancies):
-        return verdict
     stops = sorted(step.stopped_at for step in steps)
     acknowledged = [one for one in verdict.series if one.acknowledged]
 
@@ -216,4 +229,5 @@ def with_coverage(verdict: TrafficVerdict, steps: Sequence[NodeStepTimes]) -> Tr
         )
         if uncovered
     ]
-    return replace(verdict, discrepancies=(*verdict.discrepancies, *found))
+    values = {one.name: getattr(verdict, one.name) for one in fields(verdict)}
+    return CoveredVerdict(**{**values, "discrepancies": (*verdict.discrepancies, *found)})

@@ -22,6 +22,7 @@ from zlib import crc32
 from kafka_rollout.base.json_forms import from_json
 from kafka_rollout.base.wording import count
 from kafka_rollout.run.traffic import (
+    EMPTY,
     RESENT,
     UNKNOWN_PERIOD,
     Discrepancy,
@@ -94,6 +95,7 @@ def compare(
     log_starts: Mapping[tuple[str, int], int] | None = None,
     passes: int = 1,
     say_compared: Callable[[int], None] = lambda _: None,
+    period: int = 1,
 ) -> TrafficVerdict:
     """Compare all acknowledged records with the records of each reader with isolation read_committed.
 
@@ -104,7 +106,8 @@ def compare(
     topic and partition → first offset of the log at the end.
 
     `passes`: how often the records are iterated, each time for a part of the ids. More passes need less memory: about
-    250 bytes for each record of a pass. `say_compared` gets the number of acknowledged records after each.
+    250 bytes for each record of a pass. `say_compared` gets the number of acknowledged records after each. `period`:
+    the number of the traffic period.
     """
     ledger = _Ledger(transactions, {reader: _Reader(reader) for reader in read}, read_marks, log_starts or {})
     for number in range(passes):
@@ -122,7 +125,11 @@ def compare(
         consumed={reader.name: reader.distinct for reader in groups},
         redelivered={reader.name: reader.total - reader.distinct for reader in groups},
         unavailable_s=dict(unavailable_s),
-        discrepancies=(*ledger.discrepancies(), *_silent(ledger.of_partition, partitions or {})),
+        discrepancies=(
+            *ledger.discrepancies(),
+            *_silent(ledger.of_partition, partitions or {}),
+            *([] if ledger.acknowledged else [_empty(period)]),
+        ),
         left_out=tuple(left_out),
         series=condense(series),
     )
@@ -161,8 +168,17 @@ def _silent(counted: Mapping[tuple[str, int], int], partitions: Mapping[str, int
     ]
 
 
+def _empty(period: int) -> Discrepancy:
+    sentence = f"Traffic period {period} acknowledged no record, so it proves nothing."
+    return Discrepancy(kind=EMPTY, consumer="test traffic", count=1, examples=(), sentence=sentence)
+
+
 def together(verdicts: Sequence[TrafficVerdict]) -> TrafficVerdict:
-    """Return the result over all traffic periods of a run."""
+    """Return the result over all traffic periods of a run.
+
+    Of periods without an acknowledged record, only the newest is a discrepancy: what ran during an earlier one is not
+    covered by it.
+    """
 
     def summed(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
         total: Counter[str] = Counter()
@@ -180,7 +196,12 @@ def together(verdicts: Sequence[TrafficVerdict]) -> TrafficVerdict:
         consumed=summed(verdict.consumed for verdict in verdicts),
         redelivered=summed(verdict.redelivered for verdict in verdicts),
         unavailable_s=longest,
-        discrepancies=tuple(found for verdict in verdicts for found in verdict.discrepancies),
+        discrepancies=tuple(
+            found
+            for verdict in verdicts
+            for found in verdict.discrepancies
+            if found.kind != EMPTY or verdict is verdicts[-1]
+        ),
         periods=sum(verdict.periods for verdict in verdicts),
         left_out=tuple(name for name in verdicts[0].left_out if all(name in verdict.left_out for verdict in verdicts)),
         series=condense(sample for verdict in verdicts for sample in verdict.series),

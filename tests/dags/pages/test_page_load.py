@@ -9,10 +9,16 @@ from typing import Any
 import pytest
 
 from kafka_rollout.airflow.views import records
-from kafka_rollout.airflow.views.drawings import Drawings, samples_of
+from kafka_rollout.airflow.views.drawings import Drawings
 from kafka_rollout.airflow.views.records import ShownRun
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.run.background import BackgroundKey, BackgroundKind, BackgroundProcess, BackgroundState
+from kafka_rollout.run.background import (
+    BackgroundKey,
+    BackgroundKind,
+    BackgroundProcess,
+    BackgroundState,
+    samples_of,
+)
 from kafka_rollout.run.events import Begun
 from kafka_rollout.run.store.history import ReadHistory, SqlRunStore
 from kafka_rollout.run.traffic import TrafficSample

@@ -86,9 +86,9 @@ def test_traffic_of_both_protocols_is_compared_and_leaves_nothing_behind(spec: C
     wait_until(lambda: (folder / "period-1" / "consumed-consumer.tsv").exists() and committed(folder) > 10, 180)
     so_far = check_traffic(spec, folder.name, settings=settings_of(folder))
     assert so_far is not None
-    assert so_far.ok, so_far.discrepancies
+    assert so_far.is_clean, so_far.discrepancies
     verdict = stop(spec, folder)
-    assert verdict.ok, verdict.discrepancies
+    assert verdict.is_clean, verdict.discrepancies
     assert verdict.acknowledged > so_far.acknowledged == so_far.stored, "the traffic went on"
     assert set(verdict.consumed) == {"classic", "consumer"}
     assert verdict.transactions["aborted"] > 0
@@ -99,12 +99,12 @@ def test_traffic_of_both_protocols_is_compared_and_leaves_nothing_behind(spec: C
     assert stop(spec, folder) == verdict, "a repeated stop gives the same result"
     admin = AdminClient({"bootstrap.servers": spec.bootstrap_servers})
     wait_until(lambda: PLAIN_TOPIC not in admin.list_topics(timeout=60).topics, 180)
-    assert json.loads((folder / "period-1" / "verdict.json").read_text())["ok"] is True
+    assert json.loads((folder / "period-1" / "verdict.json").read_text())["is_clean"] is True
 
     start(spec, folder)  # the run that it belongs to goes on: its topics are made again, with offsets from 0 on
     wait_until(lambda: consumed(folder) > 10 and committed(folder) > 2, 180)
     both = stop(spec, folder)
-    assert both.ok, both.discrepancies
+    assert both.is_clean, both.discrepancies
     assert both.periods == 2
     assert both.acknowledged > verdict.acknowledged
     assert both.consumed["classic"] == both.acknowledged
@@ -131,7 +131,7 @@ def test_killed_test_traffic_is_still_compared_and_a_loss_turns_it_red(spec: Clu
     for future in admin.delete_records([gone]).values():
         future.result(60)
     verdict = stop(spec, folder)
-    assert not verdict.ok
+    assert not verdict.is_clean
     lost = {d.consumer: d.examples for d in verdict.discrepancies if d.kind == "lost"}
     assert set(lost) >= {"classic"}
     assert f"{place.topic}-{place.partition}@{place.offset}" in lost["classic"]
@@ -154,7 +154,7 @@ def test_a_planted_double_and_records_that_are_gone_after_they_were_consumed_tur
     for future in admin.delete_records([gone]).values():
         future.result(60)
     verdict = stop(spec, folder)
-    assert not verdict.ok
+    assert not verdict.is_clean
     of_groups = {(d.kind, twice in d.examples) for d in verdict.discrepancies if d.consumer != LOG}
     assert of_groups == {("doubled", True)}, "the groups had received every record"
     (lost,) = (d for d in verdict.discrepancies if d.consumer == LOG and d.kind == "lost")
@@ -191,7 +191,7 @@ def test_records_that_an_unclean_leader_lacks_are_lost_although_others_have_thei
     wait_until(lambda: acknowledged(folder) > known + 300, 180)  # at offsets that the first broker had given
     cluster.runtime.start(first)
     verdict = stop(spec, folder)
-    assert not verdict.ok
+    assert not verdict.is_clean
     (lost,) = (d for d in verdict.discrepancies if d.consumer == LOG and d.kind == "lost")
     assert lost.count == verdict.acknowledged - verdict.stored
     assert lost.count > 100

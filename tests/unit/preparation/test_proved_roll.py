@@ -36,7 +36,7 @@ from tests.fakes.log_directories import JBOD, with_directories
 from tests.fakes.ports import FakeMetrics, fake_ports
 from tests.fakes.runtime import FakeRuntime
 from tests.plans import compare, pass_gates, plan_downgrade, plan_upgrade, upgrade_request
-from tests.traffic import LOST, traffic_verdict
+from tests.traffic import LOST, traffic_of_run
 
 R391_LEVELS = {"metadata.version": 21}
 LOADED = f"Finished loading offsets and group metadata from {GROUPS_TOPIC}-0 in 5 milliseconds for epoch 3"
@@ -47,9 +47,9 @@ def test_no_level_is_raised_by_a_run_whose_test_traffic_lost_records(tmp_path: P
     ports = fake_ports(FakeCluster(R391), tmp_path)
     run = Run(ports, plan_upgrade(ports, R431, finalize=True))
     pass_gates(ports, run.plan)
-    ports.run.record(TrafficCompared(verdict=traffic_verdict(ports.run.events())))
+    ports.run.record(TrafficCompared(verdict=traffic_of_run(ports.run.events())))
     refuse_unproved_roll(run)
-    ports.run.record(TrafficCompared(verdict=traffic_verdict(ports.run.events(), LOST)))
+    ports.run.record(TrafficCompared(verdict=traffic_of_run(ports.run.events(), LOST)))
     with pytest.raises(RefusedError, match="No level is raised: the check of the test traffic did not pass: log: 40"):
         refuse_unproved_roll(run)
 

@@ -22,14 +22,15 @@ from kafka_rollout.procedure.kinds import DOWNGRADE, UPGRADE
 from kafka_rollout.procedure.step import Procedure, StepCall
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.report.builders import record_traffic
-from kafka_rollout.run.events import Approval, ApprovalOf, Decision, Event, events_of
+from kafka_rollout.run.events import Approval, ApprovalOf, Decision, Event, events_of, newest
 from kafka_rollout.run.ports import Answer, Question
-from kafka_rollout.run.step_events import ContentsCompared, TrafficChecked
+from kafka_rollout.run.step_events import ContentsCompared, Started, Stopping, TrafficChecked
+from kafka_rollout.run.traffic import TrafficSample, TrafficVerdict
 from tests.fakes.cluster import R391, R431, FakeCluster
-from tests.fakes.ports import fake_ports
+from tests.fakes.ports import FakeTraffic, fake_ports
 from tests.integration.harness.faults.without_live import stage_no_live
 from tests.running import carry_out
-from tests.traffic import LOST, traffic_so_far, traffic_verdict
+from tests.traffic import LOST, compared_traffic, traffic_of_run
 
 QUICK: dict[str, Any] = {"rehearse": False, "scan": False, "soak_s": 0.0, "checks": 1, "interval_s": 1.0}
 UP = Request(target=R431, finalize=FinalizePolicy.AFTER_APPROVAL, traffic=True, **QUICK)
@@ -85,7 +86,7 @@ def is_raised(world: FakeCluster) -> bool:
 
 
 def lose(world: FakeCluster) -> Callable[[], None]:
-    return lambda: setattr(world, "traffic", traffic_so_far(LOST))
+    return lambda: setattr(world, "traffic", compared_traffic(LOST))
 
 
 @pytest.fixture(autouse=True)
@@ -101,7 +102,7 @@ def test_lost_records_are_a_difference_after_the_roll_before_levels_are_raised(t
         carry_out(ports, UPGRADE, UP, approver)
     assert f"- {LINE}" in approver.bodies[ApprovalOf.DIFFERENCES]
     assert not is_raised(world)
-    record_traffic(ports, traffic_verdict(ports.run.events(), LOST))  # a failed run stops its traffic
+    record_traffic(ports, traffic_of_run(ports.run.events(), LOST))  # a failed run stops its traffic
 
     approver.of_differences = Decision.APPROVED
     carry_out(ports, UPGRADE, UP, approver)
@@ -120,7 +121,7 @@ def test_requested_traffic_without_a_result_proves_nothing(
     tmp_path: Path, has_run: bool, problem: str, line: str
 ) -> None:
     world = world_of(R391)
-    world.traffic, world.traffic_problem = traffic_so_far() if has_run else None, problem
+    world.traffic, world.traffic_problem = compared_traffic() if has_run else None, problem
     ports, approver = fake_ports(world, tmp_path), Approver(of_differences=Decision.REJECTED)
     with pytest.raises(RefusedError, match="alice did not approve the differences"):
         carry_out(ports, UPGRADE, UP, approver)
@@ -189,6 +190,52 @@ def test_a_retry_after_all_levels_were_raised_needs_no_traffic(tmp_path: Path) -
     world.traffic_problem = "Host b is gone."
     call = StepCall(ports=ports, request=UP, plan_or_none=ports.run.load_plan(), log=logging.getLogger(__name__))
     assert {one["error"] for one in finalize(call)} == {"NONE"}
+
+
+@pytest.mark.parametrize("end", ["ended", "denied"])
+def test_traffic_that_acknowledged_nothing_since_a_batch_is_a_difference_before_levels_are_raised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    """All records that it acknowledged before are in the log."""
+    world, request = world_of(R391), replace(UP, interval_s=30.0)
+    ports, approver = fake_ports(world, tmp_path), Approver(of_differences=Decision.REJECTED)
+    first: list[float] = []
+
+    def acknowledge_no_more() -> None:
+        first.append(world.clock.now())
+        acknowledged = TrafficSample(first[0] - 10, 10.0, 300)
+        denied = [TrafficSample(first[0] + second, 1.0, failed=9) for second in range(10_000)]
+        world.traffic = replace(compared_traffic(), series=(acknowledged, *(denied if end == "denied" else ())))
+
+    at_event(ports, monkeypatch, lambda event: isinstance(event, Stopping) and not first, acknowledge_no_more)
+    with pytest.raises(RefusedError, match="alice did not approve the differences"):
+        carry_out(ports, UPGRADE, request, approver)
+    body = approver.bodies[ApprovalOf.DIFFERENCES]
+    (line,) = [one.removeprefix("- ") for one in body.splitlines() if "Test traffic: " in one]
+    assert "The test traffic acknowledged no record during 5 of 6 node steps" in line
+    assert not is_raised(world)
+
+    approver.of_differences = Decision.APPROVED
+    carry_out(ports, UPGRADE, request, approver)
+    assert line in approver.bodies[ApprovalOf.FINALIZE]
+    assert is_raised(world)
+
+
+def test_the_first_record_after_the_last_start_is_awaited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = world_of(R391)
+    ports, approver = fake_ports(world, tmp_path), Approver(of_differences=Decision.REJECTED)
+    real, checks = FakeTraffic.check, itertools.count()
+
+    def check(self: FakeTraffic) -> TrafficVerdict | None:
+        found, started = real(self), newest(ports.run.events(), Started)
+        if found is None or started is None or next(checks):
+            return found
+        return replace(found, series=tuple(one for one in found.series if one.at < started.at - 10))
+
+    monkeypatch.setattr(FakeTraffic, "check", check)
+    carry_out(ports, UPGRADE, UP, approver)
+    assert is_raised(world)
+    assert next(checks) > 2
 
 
 @pytest.mark.parametrize("lowering", [Lowering.LIVE, Lowering.OFFLINE])

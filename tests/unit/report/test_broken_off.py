@@ -30,7 +30,7 @@ from kafka_rollout.run.view import CHANGES
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports
 from tests.integration.harness.faults.without_live import stage_no_live
-from tests.traffic import has_traffic, traffic_verdict
+from tests.traffic import has_traffic, traffic_of_run
 from tests.unit.preparation.test_state_comparison import Approver
 
 QUICK: dict[str, Any] = {"rehearse": False, "soak_s": 0.0, "checks": 1, "interval_s": 1.0}
@@ -153,7 +153,7 @@ class Services(RehearsalServices):
 
     def stop(self) -> None:
         if has_traffic(self.ports.run.events()):
-            record_traffic(self.ports, traffic_verdict(self.ports.run.events()))
+            record_traffic(self.ports, traffic_of_run(self.ports.run.events()))
 
 
 @dataclass(frozen=True, kw_only=True)

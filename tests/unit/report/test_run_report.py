@@ -46,7 +46,7 @@ from tests.fakes.ports import fake_ports
 from tests.fakes.runtime import FakeRuntime
 from tests.golden import assert_same_as_recorded
 from tests.paths import ROOT
-from tests.traffic import LOST, traffic_verdict
+from tests.traffic import LOST, traffic_of_run
 
 GOLDEN = Path(__file__).with_name("golden")
 IN_REPORTS = (BootstrapReplaced, FeatureResults, FeatureSupport, IncrementalScan, OfflineEvent, SnapshotLoaded, Trimmed)
@@ -214,7 +214,7 @@ def test_a_run_whose_test_traffic_lost_records_or_was_not_compared_is_not_finish
 
         def stop(self) -> None:
             if lost:
-                record_traffic(self.ports, traffic_verdict(self.ports.run.events(), *lost))
+                record_traffic(self.ports, traffic_of_run(self.ports.run.events(), *lost))
             raise FatalError("The traffic check failed.", remedy="Read its journals.")
 
     services = Traffic(ports, Settings.from_environment(), None)

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from kafka_rollout.base.json_forms import from_json, to_json
 from kafka_rollout.releases.facts import Release
-from kafka_rollout.run.projections.nodes import node_step_times
+from kafka_rollout.run.projections.nodes import cover_node_steps, node_step_times
 from kafka_rollout.run.step_events import Started, Stopping
-from kafka_rollout.run.traffic import TrafficSample, TrafficSeries, TrafficVerdict, condense, with_coverage
-from kafka_rollout.traffic.traffic_check import not_compared
+from kafka_rollout.run.traffic import TrafficSample, TrafficSeries, TrafficVerdict, condense
+from kafka_rollout.traffic.traffic_check import not_compared, together
 
 START = 1_795_000_000.0
 VALUES = st.tuples(
@@ -57,12 +57,15 @@ def test_a_result_of_an_earlier_version_has_no_series() -> None:
     assert from_json(TrafficSeries, {"acknowledged": 4}).series == ()
 
 
+def _series(*acknowledged: tuple[int, int], begin: int = 0) -> tuple[TrafficSample, ...]:
+    return tuple(
+        TrafficSample(START + at, 1.0, 30 if any(first <= at < end for first, end in acknowledged) else 0)
+        for at in range(begin, 600)
+    )
+
+
 def _verdict(*acknowledged: tuple[int, int]) -> TrafficVerdict:
     """The verdict of traffic that acknowledges records in these ranges of seconds, and runs on without any."""
-    series = [
-        TrafficSample(START + at, 1.0, 30 if any(begin <= at < end for begin, end in acknowledged) else 0)
-        for at in range(600)
-    ]
     return TrafficVerdict(
         acknowledged=100,
         stored=100,
@@ -71,7 +74,7 @@ def _verdict(*acknowledged: tuple[int, int]) -> TrafficVerdict:
         redelivered={},
         unavailable_s={},
         discrepancies=(),
-        series=condense(series),
+        series=_series(*acknowledged),
     )
 
 
@@ -102,7 +105,7 @@ ROLL = _events((1, 100, 110), (2, 200, 210), (3, 300, 310))
 def test_a_node_step_without_acknowledged_traffic_is_not_covered(
     acknowledged: list[tuple[int, int]], uncovered: tuple[str, ...]
 ) -> None:
-    found = with_coverage(_verdict(*acknowledged), node_step_times(ROLL))
+    found = cover_node_steps(_verdict(*acknowledged), ROLL)
     assert [one.examples for one in found.failures] == ([uncovered] if uncovered else [])
     assert found.ok is not bool(uncovered)
 
@@ -110,9 +113,9 @@ def test_a_node_step_without_acknowledged_traffic_is_not_covered(
 def test_nodes_that_all_stop_together_are_covered_by_the_traffic_after_their_start() -> None:
     offline = _events((1, 100, None), (2, 101, None))
     offline += [replace(one, at=START + 160) for one in _events((1, 0, 0), (2, 0, 0)) if isinstance(one, Started)]
-    assert with_coverage(_verdict((0, 95), (165, 600)), node_step_times(offline)).ok
-    assert not with_coverage(_verdict((0, 95)), node_step_times(offline)).ok
-    assert with_coverage(_verdict(), node_step_times([])).ok, "no node was stopped"
+    assert cover_node_steps(_verdict((0, 95), (165, 600)), offline).ok
+    assert not cover_node_steps(_verdict((0, 95)), offline).ok
+    assert cover_node_steps(_verdict(), []).ok, "no node was stopped"
 
 
 def test_a_stop_that_is_requested_again_is_one_node_step() -> None:
@@ -120,21 +123,26 @@ def test_a_stop_that_is_requested_again_is_one_node_step() -> None:
     assert (step.stopped_at - START, step.started_at) == (100, START + 150)
 
 
-def test_what_was_acknowledged_in_an_unknown_period_is_not_none() -> None:
-    verdict = not_compared("host-a", "The result of traffic period 1 is unknown.")
-    assert with_coverage(verdict, node_step_times(ROLL)) == verdict
-    assert not verdict.ok
+def test_an_unknown_period_covers_by_its_samples_and_excuses_no_period_after_it() -> None:
+    unknown = replace(not_compared("host-a", "The result of traffic period 1 is unknown."), series=_series((0, 205)))
+    later = replace(_verdict((215, 250)), series=_series((215, 250), begin=215))
+    assert [one.kind for one in cover_node_steps(together([unknown, later]), ROLL[:4]).failures] == ["unknown"]
+    found = cover_node_steps(together([unknown, later]), ROLL)
+    assert [(one.kind, one.examples) for one in found.failures] == [
+        ("unknown", ("host-a",)),
+        ("not covered", ("a-to-b node 3",)),
+    ]
 
 
 def test_traffic_that_begins_with_a_later_call_is_not_asked_about_the_nodes_before() -> None:
     whole = _verdict((250, 600))
     late = replace(whole, series=tuple(one for one in whole.series if one.at >= START + 250))
-    found = with_coverage(late, node_step_times(ROLL))
+    found = cover_node_steps(late, ROLL)
     assert (found.ok, found.failures) == (True, ())
     assert [(one.kind, one.examples) for one in found.discrepancies] == [
         ("before", ("a-to-b node 1", "a-to-b node 2"))
     ], "it began after the start of node 2, too"
-    assert not with_coverage(replace(late, series=()), node_step_times(ROLL)).ok
+    assert not cover_node_steps(replace(late, series=()), ROLL).ok
 
 
 def test_a_period_after_a_pause_covers_its_nodes_in_a_condensed_series() -> None:
@@ -144,4 +152,4 @@ def test_a_period_after_a_pause_covers_its_nodes_in_a_condensed_series() -> None
     ]
     verdict = replace(_verdict(), acknowledged=4800, series=condense(samples))
     assert len(verdict.series) < 10
-    assert with_coverage(verdict, node_step_times(_events((1, 5, 8), (2, 700_350, 700_360)))).ok
+    assert cover_node_steps(verdict, _events((1, 5, 8), (2, 700_350, 700_360))).ok

@@ -10,13 +10,11 @@ from threading import Lock
 
 from kafka_rollout.airflow.views.records import find_run
 from kafka_rollout.base.errors import RolloutError, TransientError
-from kafka_rollout.base.json_forms import from_json
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.report.run_report import stored_end
 from kafka_rollout.report.spans import spans_of_run
-from kafka_rollout.run.background import BackgroundKey, BackgroundKind, BackgroundProcess, BackgroundState
+from kafka_rollout.run.background import BackgroundKey, BackgroundKind, samples_of
 from kafka_rollout.run.ports import RunStore
-from kafka_rollout.run.traffic import TrafficSample, TrafficSeries, condense
 from kafka_rollout.run.view import RunView
 
 KEPT_S = 10.0
@@ -80,13 +78,3 @@ def _draw(cluster: str, run_id: str, store: RunStore, settings: Settings) -> str
     samples = samples_of(SqlBackground(database_of(settings)).read(key))
     has_ended = stored_end(store) is not None
     return traffic_plot(samples, spans_of_run(view, names), now=None if has_ended else time.time(), alone=True)
-
-
-def samples_of(process: BackgroundProcess | None) -> tuple[TrafficSample, ...]:
-    """Return the samples that the test traffic has reported so far, of all its periods."""
-    if process is None:
-        return ()
-    parts = [process.result or {}]
-    if process.state is not BackgroundState.STOPPED:  # the result of an ended process has the earlier periods
-        parts.append(process.settings.get("before") or {})
-    return condense(sample for part in parts for sample in from_json(TrafficSeries, part).series)

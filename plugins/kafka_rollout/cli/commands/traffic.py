@@ -75,10 +75,10 @@ def traffic_stop(
     if verdict is None:
         return
     if as_json:
-        show.print_json({"ok": verdict.ok, "verdict": verdict})
+        show.print_json({"ok": verdict.is_clean, "verdict": verdict})
     else:
         show.out.print(f"{verdict.acknowledged} records acknowledged, consumed {dict(verdict.consumed)}")
-    if not verdict.ok:
+    if not verdict.is_clean:
         discrepancies = "; ".join(found.sentence for found in verdict.discrepancies) or (
             "one kind of test traffic produced or consumed nothing"
         )

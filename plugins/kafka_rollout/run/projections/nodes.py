@@ -24,7 +24,7 @@ from kafka_rollout.run.step_events import (
     Stopping,
     StopPrepared,
 )
-from kafka_rollout.run.traffic import NodeStepTimes
+from kafka_rollout.run.traffic import CoveredVerdict, NodeStepTimes, TrafficVerdict, with_coverage
 
 
 def gate_is_passed(events: Sequence[Event], ref: GateRef) -> bool:
@@ -234,3 +234,8 @@ def node_step_times(events: Sequence[Event]) -> tuple[NodeStepTimes, ...]:
         elif steps:
             steps[-1] = replace(steps[-1], started_at=event.at)
     return tuple(sorted((one for steps in found.values() for one in steps), key=lambda one: one.stopped_at))
+
+
+def cover_node_steps(verdict: TrafficVerdict, events: Sequence[Event]) -> CoveredVerdict:
+    """Return the result of the test traffic with the node steps of the run so far that it does not cover."""
+    return with_coverage(verdict, node_step_times(events))

@@ -287,6 +287,7 @@ class Traffic:
                 reported_at = time.monotonic()
                 report(samples.series)
             if (request := asked()) and request != self._so_far.get("asked"):
+                report(samples.series)  # a result without them covers no node step
                 self._so_far = {"asked": request, **self._checked()}
             waits = len(self._producers) == 1 or (len(self._consumers) == 1 and not ends_consumer_groups(self._lowered))
             if waits and time.monotonic() - probed_at > PROBE_SECONDS:
@@ -364,8 +365,9 @@ class Traffic:
         return {"result": to_json(result)}
 
     def check(self, within_s: float = DRAIN_SECONDS) -> TrafficVerdict:
-        """Compare what was acknowledged until now, while the clients go on. Raises TransientError if a group or the
-        reader of the log does not reach what was the end when it began.
+        """Compare what was acknowledged until now, while the clients go on; without the series, which is reported on
+        its own. Raises TransientError if a group or the reader of the log does not reach what was the end when it
+        began.
 
         Each record that is acknowledged now is below these ends. So its transaction is decided when all have read so
         far, and only then the outcomes are read.
@@ -379,9 +381,9 @@ class Traffic:
         self._wait_for_consumers(ends, lambda client: client.reached, within_s)
         copy_journals(self._folder, folder, "transactions-*.tsv", "consumed-*.tsv")
         marks = partial(read_marks, self._bootstrap_servers, self._security)
-        of_period = compare_journals(folder, marks, self._lowered, starts)
+        of_period = compare_journals(folder, marks, self._lowered, starts, period=self._settings["period"])
         result = replace(with_earlier(self._settings["before"], of_period), series=())
-        if result.ok:
+        if result.is_clean:
             remove_journals(folder)
         return result
 
@@ -416,11 +418,18 @@ class Traffic:
             gaps.write(f"{client.name}, one partition", round(client.longest_of_partition_s, 3))
         gaps.close()
         marks = partial(read_marks, self._bootstrap_servers, self._security)
-        of_period = compare_journals(self._folder, marks, self._lowered, self._log_starts, self._count_compared)
+        of_period = compare_journals(
+            self._folder,
+            marks,
+            self._lowered,
+            self._log_starts,
+            self._count_compared,
+            period=self._settings["period"],
+        )
         result = with_earlier(self._settings["before"], of_period)
-        plain = {"ok": result.ok, **to_json(result)}
+        plain = {"is_clean": result.is_clean, **to_json(result)}
         write_whole(self._folder / RESULT_FILE, json.dumps(plain, indent=2).encode())
-        if result.ok:
+        if result.is_clean:
             self.delete_traces()
         return result
 

@@ -14,7 +14,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from pathlib import Path
 from threading import Event, Thread
@@ -32,11 +32,17 @@ from kafka_rollout.client.rights import refuse_without_traffic_rights
 from kafka_rollout.client.security.carried_security import CarriedSecurity
 from kafka_rollout.client.security.client_security import ClientSecurity
 from kafka_rollout.model.topology import ClusterSpec
-from kafka_rollout.run.background import BackgroundKey, BackgroundKind, BackgroundProcess, BackgroundState
+from kafka_rollout.run.background import (
+    BackgroundKey,
+    BackgroundKind,
+    BackgroundProcess,
+    BackgroundState,
+    samples_of,
+)
 from kafka_rollout.run.ports import ChangeLock
 from kafka_rollout.run.store.background import SqlBackground
 from kafka_rollout.run.store.opening import database_of, open_run
-from kafka_rollout.run.traffic import TrafficVerdict
+from kafka_rollout.run.traffic import TrafficSeries, TrafficVerdict
 from kafka_rollout.traffic.traffic_check import not_compared, with_earlier
 
 log = logging.getLogger(__name__)
@@ -334,7 +340,8 @@ def check_traffic(
     """Compare what was acknowledged until now, while the traffic goes on; the result over all periods, None if the run
     never had traffic.
 
-    Of traffic that has ended, the last result. Raises TransientError if there is no result.
+    Of traffic that has ended, the last result: node steps since then are without traffic. Raises TransientError if
+    there is no result.
     """
     servers = cluster.bootstrap_servers
     control = _control(cluster.name, run_id, BackgroundKind.TRAFFIC, settings, on_progress, servers=servers)
@@ -352,7 +359,7 @@ def check_traffic(
     so_far = found.status[SO_FAR]
     if so_far.get("result") is None:
         raise TransientError(f"The records of the test traffic could not be compared: {so_far.get('error')}")
-    return from_json(TrafficVerdict, so_far["result"])
+    return replace(from_json(TrafficVerdict, so_far["result"]), series=samples_of(found))
 
 
 def _known_result(process: BackgroundProcess) -> TrafficVerdict:
@@ -368,7 +375,10 @@ def _known_result(process: BackgroundProcess) -> TrafficVerdict:
         f"The result of traffic period {process.settings['period']} is unknown: {why}. Its journals are in "
         f"{process.folder} on host {process.host}."
     )
-    return with_earlier(process.settings["before"], not_compared(process.host, sentence))
+    unknown = replace(
+        not_compared(process.host, sentence), series=from_json(TrafficSeries, process.result or {}).series
+    )
+    return with_earlier(process.settings["before"], unknown)
 
 
 def start_group_monitor(

@@ -506,11 +506,13 @@ def compare_journals(
     lowered: Mapping[str, int],
     log_starts: Mapping[tuple[str, int], int] | None = None,
     say_compared: Callable[[int], None] = lambda _: None,
+    *,
+    period: int = 1,
 ) -> TrafficVerdict:
     """The result over all journals of one traffic period, those of killed processes included.
 
     `lowered`: levels that the run lowers. A client that they end has no journal if it never ran. `log_starts`: as
-    `read_log` returns them. `say_compared` gets the number of acknowledged records so far.
+    `read_log` returns them. `say_compared` gets the number of acknowledged records so far. `period`: its number.
     """
     transactions: dict[str, TransactionOutcome] = {}
     for path in sorted(folder.glob("transactions-*.tsv")):
@@ -539,6 +541,7 @@ def compare_journals(
         log_starts=log_starts,
         passes=1 + size // _BYTES_A_PASS,
         say_compared=say_compared,
+        period=period,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
@@ -33,7 +34,9 @@ def traffic(tmp_path: Path) -> Traffic:
     (tmp_path / "acknowledged-plain-1.tsv").write_text("".join(f"{place(one)}\t-\n" for one in ALL[:3]))
     (tmp_path / "acknowledged-transactional-1.tsv").write_text(f"{place('t-1-0')}\tt-1\n{place('t-9-0')}\tt-9\n")
     (tmp_path / "transactions-1.tsv").write_text("t-1\tcommitted\n")
-    process: Any = SimpleNamespace(settings={"group": "g", "lowered": {}, "before": None}, folder=str(tmp_path))
+    process: Any = SimpleNamespace(
+        settings={"group": "g", "lowered": {}, "before": None, "period": 1}, folder=str(tmp_path)
+    )
     traffic = Traffic(process, "b:1", ClientSecurity())
     traffic._consumers = [Client("consumer-classic", lambda client: None, reached=dict(ENDS))]
     return traffic
@@ -61,7 +64,7 @@ def check(traffic: Traffic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_what_was_acknowledged_before_the_check_is_there(check: Check, tmp_path: Path) -> None:
     verdict = check()
-    assert verdict.ok, verdict.discrepancies
+    assert verdict.is_clean, verdict.discrepancies
     assert (verdict.acknowledged, verdict.stored, verdict.consumed) == (4, 4, {"classic": 4})
     assert not list((tmp_path / "so_far").iterdir())
 
@@ -70,9 +73,32 @@ def test_what_was_acknowledged_before_the_check_is_there(check: Check, tmp_path:
 def test_a_record_that_is_gone_is_named(check: Check, tmp_path: Path, readers: dict[str, Any]) -> None:
     verdict = check(**readers)
     (lost,) = verdict.failures
-    assert (lost.kind, lost.count, verdict.ok) == ("lost", 1, False)
+    assert (lost.kind, lost.count, verdict.is_clean) == ("lost", 1, False)
     assert f"{PLAIN_TOPIC}-0@1" in lost.sentence
     assert (tmp_path / "so_far" / "log.tsv").exists(), "the evidence stays"
+
+
+def test_the_samples_are_reported_before_a_check_answers(
+    traffic: Traffic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of the last regular report can be ten seconds old."""
+    stop, reported, known = Event(), list[int](), list[int]()
+
+    def check(self: Traffic) -> dict[str, Any]:
+        known.append(reported[-1])
+        stop.set()
+        return {"result": {}}
+
+    for name in ("create_topics", "_transactional_producer", "_consumer", "_start_possible_clients"):
+        monkeypatch.setattr(Traffic, name, lambda *_: Client("idle", lambda client: None))
+    monkeypatch.setattr(main, "plain_producer", lambda *_: Client("idle", lambda client: None))
+    monkeypatch.setattr(main, "Replication", lambda *_: SimpleNamespace(start=lambda: None, under_replicated=None))
+    monkeypatch.setattr(Client, "start", lambda self: None)
+    monkeypatch.setattr(Traffic, "_checked", check)
+    monkeypatch.setattr(stop, "wait", lambda seconds: stop.is_set())
+    requests = iter(["", "", ""])
+    traffic.run(stop, lambda series: reported.append(len(series)), lambda: next(requests, "request"))
+    assert known == [4], "of the fourth second, not of the first"
 
 
 def test_a_group_that_is_behind_is_no_result(check: Check, traffic: Traffic) -> None:

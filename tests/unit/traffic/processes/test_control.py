@@ -20,7 +20,7 @@ from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.run.background import BackgroundKey, BackgroundKind, BackgroundProcess, BackgroundState
 from kafka_rollout.run.store.background import SqlBackground
 from kafka_rollout.run.store.tables import background
-from kafka_rollout.run.traffic import TrafficVerdict
+from kafka_rollout.run.traffic import TrafficSample, TrafficVerdict
 from kafka_rollout.traffic.processes import of_run
 from kafka_rollout.traffic.processes.of_run import (
     ALONE_S,
@@ -118,7 +118,7 @@ def test_a_host_that_does_not_answer_gives_an_unknown_result_that_does_not_pass(
     registered(record, "elsewhere", pid=1, folder="/journals", age_s=3600)
     result = stop(control)
     assert result is not None
-    assert not result.ok
+    assert not result.is_clean
     (unknown,) = result.discrepancies
     assert unknown.kind == "unknown"
     assert "unknown: host elsewhere did not answer (last report 3600 s ago)" in unknown.sentence
@@ -170,8 +170,11 @@ def check(control: BackgroundControl) -> TrafficVerdict | None:
     return check_traffic(SPEC, "run-1", settings=control.settings)
 
 
+SAMPLE = TrafficSample(1.0, 1.0, 30)
+
+
 def answer_checks(record: SqlBackground, monkeypatch: pytest.MonkeyPatch, **answer: Any) -> list[str]:
-    """The process answers each request; return the requests."""
+    """The process reports a sample and answers each request; return the requests."""
     requests: list[str] = []
     real = SqlBackground.request_check
 
@@ -180,7 +183,8 @@ def answer_checks(record: SqlBackground, monkeypatch: pytest.MonkeyPatch, **answ
         process = record.read(key)
         assert process is not None
         assert process.asked == requests[-1]
-        record.report(process, BackgroundState.RUNNING, pid=1, status={SO_FAR: {"asked": process.asked, **answer}})
+        status = {SO_FAR: {"asked": process.asked, **answer}}
+        record.report(process, BackgroundState.RUNNING, pid=1, status=status, result={"series": [SAMPLE]})
         return requests[-1]
 
     monkeypatch.setattr(SqlBackground, "request_check", request_check)
@@ -192,7 +196,7 @@ def test_running_traffic_compares_its_records_so_far_as_often_as_it_is_asked(
 ) -> None:
     registered(record, "elsewhere", pid=1, folder="/journals")
     requests = answer_checks(record, monkeypatch, result=asdict(PASSED))
-    assert check(control) == check(control) == PASSED
+    assert check(control) == check(control) == replace(PASSED, series=(SAMPLE,)), "they show which node steps it covers"
     assert len(set(requests)) == 2
     process = record.read(KEY)
     assert process is not None
@@ -253,11 +257,13 @@ def test_a_worker_uses_the_traffic_that_runs_on_another_host(
 def test_traffic_after_an_unknown_period_never_passes(
     control: BackgroundControl, record: SqlBackground, spawned: list[BackgroundProcess], tmp_path: Path
 ) -> None:
-    registered(record, "elsewhere", pid=1, folder="/journals", age_s=3600)
+    first = registered(record, "elsewhere", pid=1, folder="/journals", age_s=3600)
+    record.report(first, BackgroundState.FAILED, pid=1, status={}, result={"series": [SAMPLE]})
     second = start(control, tmp_path)
     assert (second.folder, second.settings["group"]) == (str(tmp_path / "period-2"), "g-2")
     before = TypeAdapter(TrafficVerdict).validate_python(second.settings["before"])
     assert [each.kind for each in before.discrepancies] == ["unknown"]
+    assert before.series == (SAMPLE,), "what it had acknowledged is known"
 
 
 @pytest.mark.parametrize("host", [host_name(), "elsewhere"])

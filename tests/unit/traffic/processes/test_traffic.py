@@ -71,13 +71,13 @@ def kinds(result: TrafficVerdict) -> list[str]:
 
 def test_every_acknowledged_record_consumed_once_is_green() -> None:
     result = verdict(ACKNOWLEDGED, CONSUMED)
-    assert result.ok
+    assert result.is_clean
     assert (result.acknowledged, result.consumed) == (6, {"classic": 6})
 
 
 def test_a_lost_record_is_named_by_its_place() -> None:
     result = verdict(ACKNOWLEDGED, CONSUMED[:2] + CONSUMED[3:])
-    assert not result.ok
+    assert not result.is_clean
     assert kinds(result) == ["lost"]
     assert result.discrepancies[0].examples == ("orders-0@2",)
 
@@ -113,7 +113,7 @@ def test_a_record_at_two_positions_is_the_clients_if_the_client_sent_it_twice(
 ) -> None:
     marks = {at(3): first} | ({at(17): second} if second is not None else {})
     result = verdict(ACKNOWLEDGED, [*CONSUMED, TrafficRecord(at(17), "p-3")], marks=marks)
-    assert (kinds(result), result.ok) == ([kind], ok)
+    assert (kinds(result), result.is_clean) == ([kind], ok)
 
 
 def test_a_record_that_lies_elsewhere_has_moved() -> None:
@@ -123,7 +123,7 @@ def test_a_record_that_lies_elsewhere_has_moved() -> None:
 
 def test_a_record_read_twice_from_one_place_is_only_redelivered() -> None:
     result = verdict(ACKNOWLEDGED, [*CONSUMED, CONSUMED[0]])
-    assert result.ok
+    assert result.is_clean
     assert result.redelivered == {"classic": 1}
 
 
@@ -151,7 +151,7 @@ def test_a_record_whose_place_the_broker_could_not_tell_is_compared_by_its_id() 
     placeless = [TrafficRecord(at(UNKNOWN_OFFSET), f"r-{n}") for n in range(2)]
     found = [TrafficRecord(at(20 + n), f"r-{n}") for n in range(2)]
     result = verdict(ACKNOWLEDGED + placeless, CONSUMED + found)
-    assert result.ok
+    assert result.is_clean
     assert result.acknowledged == 8
     result = verdict(ACKNOWLEDGED + placeless, CONSUMED + found[:1])
     assert kinds(result) == ["lost"]
@@ -175,7 +175,7 @@ def test_records_whose_offsets_others_have_taken_are_lost_whatever_the_consumer_
     committed = {"t": TransactionOutcome.COMMITTED}
     read = {"classic": [*CONSUMED, *again], LOG: [*CONSUMED[:TRUNCATED], *LATER]}
     found = compare([*ACKNOWLEDGED, *LATER], committed, read, {}, nothing_is_read, passes=passes)
-    assert not found.ok
+    assert not found.is_clean
     assert (found.acknowledged, found.stored) == (9, 7)
     (lost,) = (one for one in found.discrepancies if one.consumer == LOG)
     assert (lost.kind, lost.count, sorted(lost.examples)) == ("lost", 2, ["orders-0@3", "orders-0@4"])
@@ -214,12 +214,12 @@ def test_each_group_is_compared_by_itself() -> None:
 
 def test_silence_is_not_green() -> None:
     committed = {"t": TransactionOutcome.COMMITTED}
-    assert checked(ACKNOWLEDGED, committed, {"classic": CONSUMED}, nothing_is_read).ok
-    assert not checked([], {}, {"classic": []}, nothing_is_read).ok
-    assert not checked(ACKNOWLEDGED, committed, {}, nothing_is_read).ok
+    assert checked(ACKNOWLEDGED, committed, {"classic": CONSUMED}, nothing_is_read).is_clean
+    assert not checked([], {}, {"classic": []}, nothing_is_read).is_clean
+    assert not checked(ACKNOWLEDGED, committed, {}, nothing_is_read).is_clean
     assert not checked(
         ACKNOWLEDGED, {}, {"classic": CONSUMED}, nothing_is_read
-    ).ok  # the transactional producer never got going
+    ).is_clean  # the transactional producer never got going
 
 
 def test_a_torn_line_of_a_killed_writer_is_dropped(tmp_path: Path) -> None:
@@ -263,10 +263,18 @@ def test_journals_of_all_sessions_count(tmp_path: Path) -> None:
 def test_what_is_amiss_in_one_stretch_is_amiss_in_the_whole() -> None:
     green, red = verdict(ACKNOWLEDGED, CONSUMED), verdict(ACKNOWLEDGED, CONSUMED[1:])
     whole = together([red, green])
-    assert (whole.ok, kinds(whole), whole.periods) == (False, ["lost"], 2)
+    assert (whole.is_clean, kinds(whole), whole.periods) == (False, ["lost"], 2)
     assert (whole.acknowledged, whole.consumed) == (12, {"classic": 11})
     assert whole.transactions["committed"] == 2
-    assert together([green, green]).ok
+    assert together([green, green]).is_clean
+
+
+def test_the_newest_period_must_have_acknowledged_a_record() -> None:
+    """An earlier one covers no node step: that is another discrepancy."""
+    green, empty = verdict(ACKNOWLEDGED, CONSUMED), checked([], {}, {"classic": []}, nothing_is_read, period=2)
+    (found,) = together([green, empty]).failures
+    assert (found.kind, found.sentence) == ("empty", "Traffic period 2 acknowledged no record, so it proves nothing.")
+    assert together([together([green, empty]), green]).is_clean
 
 
 LOWERED = {"metadata.version": 25, "group.version": 0, "transaction.version": 0}
@@ -285,14 +293,14 @@ def write_plain_traffic(folder: Path) -> None:
 def test_clients_that_a_lower_level_ends_are_left_out_and_the_check_passes_without_them(tmp_path: Path) -> None:
     write_plain_traffic(tmp_path)
     result = compare_journals(tmp_path, nothing_is_read, LOWERED)
-    assert result.ok
+    assert result.is_clean
     assert result.left_out == ("producer-transactional", "consumer-consumer")
 
 
 def test_without_a_lower_level_missing_transactions_fail_the_check(tmp_path: Path) -> None:
     write_plain_traffic(tmp_path)
     result = compare_journals(tmp_path, nothing_is_read, {"metadata.version": 25, "transaction.version": 2})
-    assert not result.ok
+    assert not result.is_clean
     assert result.left_out == ()
 
 
@@ -302,7 +310,7 @@ def test_a_client_that_ran_in_one_period_was_not_left_out(tmp_path: Path) -> Non
     complete = verdict(ACKNOWLEDGED, CONSUMED)
     assert together([without, without]).left_out == without.left_out
     assert together([without, complete]).left_out == ()
-    assert together([without, complete]).ok
+    assert together([without, complete]).is_clean
 
 
 def test_a_partition_without_a_record_beside_others_with_many_proves_nothing() -> None:
