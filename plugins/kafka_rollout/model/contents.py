@@ -104,8 +104,8 @@ class Difference:
     subject: str
     sentence: str
     foretold: bool = False
-    """The difference is expected: the plan or the catalogue names it, or the older release does not serve such groups
-    or has no such setting."""
+    """The difference is expected: the plan or the catalogue names it, or the older release does not serve such groups,
+    which had no committed offsets, or has no such setting."""
     by_clients: bool = False
     """Only clients make such a change, Kafka and the run do not."""
     accepted: bool = False
@@ -136,8 +136,8 @@ def compare_inventories(
     """List what is missing, smaller or changed after a downgrade. New contents do not count.
 
     Values that change by themselves do not count either: offsets grow, and retention raises the log start offset of a
-    partition, as far as the settings of its topic allow. `unserved`: group types that the cluster no longer serves.
-    `dropped`: as in ExpectedConfigs.
+    partition, as far as the settings of its topic allow. `unserved`: group types whose members the cluster no longer
+    serves. `dropped`: as in ExpectedConfigs.
     """
     return (
         *_unread_parts(before, after),
@@ -187,12 +187,11 @@ def _lost_topics(before: ClusterInventory, after: ClusterInventory) -> Iterable[
 def _lost_groups(before: ClusterInventory, after: ClusterInventory, unserved: Collection[str]) -> Iterable[Difference]:
     for group_id, group in before.groups.items():
         now = after.groups.get(group_id)
-        foretold = group["type"] in unserved
         if now is None and GROUPS in after.unasked:
             continue  # it is unknown, which is a difference already
         if now is None:
             sentence = f"The {group['type']} group {group_id} is missing."
-            yield Difference("group", group_id, sentence, foretold=foretold)
+            yield Difference("group", group_id, sentence, foretold=_needs_no_group(group, unserved))
             continue
         behind = [
             f"{partition} {offset} → {now['offsets'].get(partition, 'none')}"
@@ -201,7 +200,16 @@ def _lost_groups(before: ClusterInventory, after: ClusterInventory, unserved: Co
         ]
         if behind:
             sentence = f"Group {group_id} lost committed offsets: {few(behind)}."
-            yield Difference("group", group_id, sentence, foretold=foretold)
+            yield Difference("group", group_id, sentence)
+
+
+def _needs_no_group(group: Mapping[str, Any], unserved: Collection[str]) -> bool:
+    """Return whether a group may be missing because its type is no longer served: it has no committed offsets.
+
+    A type is served to members. The offsets are records of their own: 4.3.1 at group.version 0 returns them, and
+    GroupMetadataManager of 3.9.1 loads them as those of a group without members.
+    """
+    return group["type"] in unserved and not group["offsets"]
 
 
 def compare_states(
@@ -478,23 +486,29 @@ def _topics(before: ClusterInventory, after: ClusterInventory) -> Iterable[Diffe
 def _groups(
     before: ClusterInventory, after: ClusterInventory, kept: Collection[str], unserved: Collection[str]
 ) -> Iterable[Difference]:
-    """Compare committed offsets. Groups and single offsets expire, so missing ones do not count."""
+    """Compare committed offsets. Groups and single offsets expire, so missing ones do not count, unless the group's
+    type is no longer served: the change itself can have lost them.
+    """
     missing = [name for name in before.groups if name not in after.groups and not name.startswith(_TRAFFIC)]
+    missing = [] if GROUPS in after.unasked else missing  # they are unknown, which is a difference already
     for group_id in missing:
-        if (of := before.groups[group_id]["type"]) in unserved:
-            sentence = f"The {of} group {group_id} is not served at these levels."
-            yield Difference("group", group_id, sentence, foretold=True)
+        if (group := before.groups[group_id])["type"] in unserved:
+            no_group = _needs_no_group(group, unserved)
+            what = "is not served at these levels" if no_group else "is missing, with its committed offsets"
+            yield Difference("group", group_id, f"The {group['type']} group {group_id} {what}.", foretold=no_group)
     gone = [name for name in missing if before.groups[name]["type"] not in unserved]
-    if gone and GROUPS not in after.unasked:
+    if gone:
         sentence = f"Groups were deleted or have expired: {few(gone, limit=_SHOWN_RESOURCES)}."
         yield Difference("group", few(gone, limit=_SHOWN_RESOURCES), sentence, by_clients=True)
     for group_id, group in before.groups.items():
-        now = after.groups.get(group_id, {"offsets": {}})["offsets"]
+        if group_id not in after.groups:
+            continue
+        now, expires = after.groups[group_id]["offsets"], group["type"] not in unserved
         behind = [
-            f"{partition} {offset} → {now[partition]}"
+            f"{partition} {offset} → {now.get(partition, 'none')}"
             for partition, offset in group["offsets"].items()
-            if partition in now and now[partition] < offset and partition.rpartition("-")[0] in kept
+            if now.get(partition, offset if expires else -1) < offset and partition.rpartition("-")[0] in kept
         ]
         if behind:
             sentence = f"Committed offsets of group {group_id} are lower than before: {few(behind)}."
-            yield Difference("group", group_id, sentence, foretold=group["type"] in unserved)
+            yield Difference("group", group_id, sentence)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -7,10 +8,12 @@ import pytest
 
 from kafka_rollout.base.json_forms import from_json, to_json
 from kafka_rollout.model.config_values import ValueType
-from kafka_rollout.model.configs import HIDDEN, ConfigSource, ConfigTable, EffectiveConfigs, Setting
+from kafka_rollout.model.configs import HIDDEN, ConfigSource, ConfigTable, EffectiveConfigs, ExpectedConfigs, Setting
 from kafka_rollout.model.contents import (
     ClusterInventory,
+    Difference,
     compare_inventories,
+    compare_states,
     find_unserved_types,
 )
 from tests.acls import read_acl
@@ -89,6 +92,31 @@ def test_a_group_that_the_older_release_does_not_serve_is_an_expected_difference
     after = replace(BEFORE, groups={"billing": BEFORE.groups["billing"]})
     (difference,) = compare_inventories(BEFORE, after, unserved=unserved)
     assert (difference.subject, difference.foretold) == ("new", True)
+
+
+def batch_job(offsets: Mapping[str, int] | None) -> ClusterInventory:
+    """An idle consumer group; None: without the group."""
+    groups = {} if offsets is None else {"batchjob": {"type": "consumer", "offsets": offsets}}
+    return replace(BEFORE, groups={"billing": BEFORE.groups["billing"], **groups})
+
+
+@pytest.mark.parametrize("is_offline", [True, False], ids=["offline", "in service"])
+@pytest.mark.parametrize("left", [{"orders-0": 3}, {}, None], ids=["lower", "none", "no group"])
+def test_lost_offsets_of_a_group_that_is_no_longer_served_fail(
+    is_offline: bool, left: Mapping[str, int] | None
+) -> None:
+    """Members of such a group are not served; its offsets are, and the classic consumer after it begins there."""
+    unserved = find_unserved_types({"group.version": 0})
+
+    def compare(now: ClusterInventory) -> tuple[Difference, ...]:
+        before = batch_job({"orders-0": 1000})
+        if is_offline:
+            return compare_inventories(before, now, unserved=unserved)
+        return compare_states(before, now, ExpectedConfigs(), unserved=unserved)
+
+    (difference,) = compare(batch_job(left))
+    assert (difference.subject, difference.fails) == ("batchjob", True)
+    assert compare(batch_job({"orders-0": 1000})) == ()
 
 
 def test_a_part_that_nobody_can_ask_any_more_matters_only_if_there_was_something() -> None:
