@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from kafka_rollout.base.errors import FatalError, TransientError
-from kafka_rollout.base.internal_topics import GROUPS_TOPIC
-from kafka_rollout.gates.coordinators import CoordinatorAnswers, coordinator_partition
+from kafka_rollout.base.internal_topics import GROUPS_TOPIC, coordinator_partition
+from kafka_rollout.gates.coordinators import CoordinatorAnswers
 from kafka_rollout.model.broker_views import BrokerView, find_disagreements
 from kafka_rollout.model.claims import Claim, Claims
 from kafka_rollout.model.config_values import ValueType

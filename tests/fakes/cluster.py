@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from threading import Lock
 
-from kafka_rollout.base.internal_topics import GROUPS_TOPIC
+from kafka_rollout.base.internal_topics import GROUPS_TOPIC, coordinator_partition
 from kafka_rollout.coordinator_logs.scan import Damage, ScanResult
 from kafka_rollout.features.min_isr import MIN_ISR
 from kafka_rollout.features.registrations import drops_zero_ranges, renews_registrations
 from kafka_rollout.formats.log_types import RecordKind
 from kafka_rollout.gates.control import Reading
-from kafka_rollout.gates.coordinators import coordinator_partition, ids_for
+from kafka_rollout.gates.coordinators import ids_for
 from kafka_rollout.groups.group_records import GroupRecords
 from kafka_rollout.metadata_log.losses import Loss
 from kafka_rollout.metadata_log.record_types import MetadataRegistrations

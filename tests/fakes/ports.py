@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import cast
 
 from kafka_rollout.base.errors import NotObservableError, RefusedError, TransientError
-from kafka_rollout.base.internal_topics import GROUPS_TOPIC, TRANSACTIONS_TOPIC
+from kafka_rollout.base.internal_topics import GROUPS_TOPIC, TRANSACTIONS_TOPIC, coordinator_partition
 from kafka_rollout.control.lock import fence_cluster_ports
 from kafka_rollout.features.min_isr import MIN_ISR
 from kafka_rollout.features.requests import FeatureUpdateResult, undo_of
 from kafka_rollout.gates.control import Reading
-from kafka_rollout.gates.coordinators import CoordinatorAnswers, coordinator_partition, led_partitions
+from kafka_rollout.gates.coordinators import CoordinatorAnswers, led_partitions
 from kafka_rollout.gates.gate import Gate, GateKind, GateRef
 from kafka_rollout.model.acls import Acl
 from kafka_rollout.model.broker_views import BrokerView

@@ -20,7 +20,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count as count_up
 
-from kafka_rollout.base.internal_topics import COORDINATOR_TOPICS, GROUPS_TOPIC, SHARE_TOPIC, TRANSACTIONS_TOPIC
+from kafka_rollout.base.internal_topics import (
+    COORDINATOR_TOPICS,
+    GROUPS_TOPIC,
+    SHARE_TOPIC,
+    TRANSACTIONS_TOPIC,
+    coordinator_partition,
+)
 from kafka_rollout.base.wording import count, few, nodes
 from kafka_rollout.gates.gate import BeforeStop, GateCondition, doubtful, layout_doubt
 from kafka_rollout.model.counters import COORDINATOR_COUNTERS
@@ -44,19 +50,6 @@ class CoordinatorAnswers:
     """All that the broker coordinates; None while it loads and does not list them."""
     transactional_ids: frozenset[str] | None
     """All that the broker coordinates; None while it loads and does not list them."""
-
-
-def coordinator_partition(name: str, partitions: int) -> int:
-    """Return the partition number of a group or a transactional id among `partitions`.
-
-    Source: GroupMetadataManager.partitionFor, `Utils.abs(name.hashCode) % partitions`.
-    """
-    code = 0
-    data = name.encode("utf-16-be", "surrogatepass")
-    for position in range(0, len(data), 2):
-        code = (31 * code + int.from_bytes(data[position : position + 2], "big")) & 0xFFFFFFFF
-    signed = code - (1 << 32) if code & 0x80000000 else code
-    return (0 if signed == -(1 << 31) else abs(signed)) % partitions
 
 
 def ids_for(numbers: Collection[int], partitions: int) -> dict[str, int]:

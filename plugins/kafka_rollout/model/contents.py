@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from kafka_rollout.base.internal_topics import COORDINATOR_TOPICS
+from kafka_rollout.base.internal_topics import COORDINATOR_TOPICS, GROUPS_TOPIC, coordinator_partition
 from kafka_rollout.base.wording import few
 from kafka_rollout.model.acls import Acl
 from kafka_rollout.model.config_values import ValueType, same_value
@@ -201,6 +201,23 @@ def _lost_groups(before: ClusterInventory, after: ClusterInventory, unserved: Co
         if behind:
             sentence = f"Group {group_id} lost committed offsets: {few(behind)}."
             yield Difference("group", group_id, sentence)
+
+
+def _lost_of_partitions(
+    before: ClusterInventory, after: ClusterInventory, topics: Collection[str], unserved: Collection[str]
+) -> dict[str, tuple[list[str], list[str]]]:
+    """Return partition of __consumer_offsets → groups that lost all committed offsets of `topics`, and those that did
+    not. They share the fate of its log; a member that joins again makes its group again, without offsets.
+    """
+    found: dict[str, tuple[list[str], list[str]]] = {}
+    partitions = len(before.topics.get(GROUPS_TOPIC, {}).get("replicas", ()))
+    for name, group in before.groups.items() if partitions and GROUPS not in after.unasked else ():
+        has_offsets = any(partition.rpartition("-")[0] in topics for partition in group["offsets"])
+        if has_offsets and group["type"] not in unserved and not name.startswith(_TRAFFIC):
+            partition = f"{GROUPS_TOPIC}-{coordinator_partition(name, partitions)}"
+            is_kept = bool(after.groups.get(name, {}).get("offsets"))
+            found.setdefault(partition, ([], []))[is_kept].append(name)
+    return found
 
 
 def _needs_no_group(group: Mapping[str, Any], unserved: Collection[str]) -> bool:
@@ -497,7 +514,16 @@ def _groups(
             what = "is not served at these levels" if no_group else "is missing, with its committed offsets"
             yield Difference("group", group_id, f"The {group['type']} group {group_id} {what}.", foretold=no_group)
     gone = [name for name in missing if before.groups[name]["type"] not in unserved]
-    if gone:
+    lost = set[str]()
+    for partition, (bare, stayed) in _lost_of_partitions(before, after, kept, unserved).items():
+        if len(bare) > max(1, len(stayed)):
+            lost |= {*bare}
+            sentence = (
+                f"{len(bare)} of the {len(bare) + len(stayed)} groups of {partition} have none of their committed "
+                f"offsets left: {few(bare, limit=_SHOWN_RESOURCES)}. It was not loaded, or clients deleted them."
+            )
+            yield Difference("group", partition, sentence)
+    if gone := [name for name in gone if name not in lost]:
         sentence = f"Groups were deleted or have expired: {few(gone, limit=_SHOWN_RESOURCES)}."
         yield Difference("group", few(gone, limit=_SHOWN_RESOURCES), sentence, by_clients=True)
     for group_id, group in before.groups.items():

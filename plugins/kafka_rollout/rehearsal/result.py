@@ -10,9 +10,14 @@ from typing import TypeVar
 from kafka_rollout.base.clock import Clock
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.base.findings import BLOCKER, INFO, WARNING, Check, CheckOf, Examined, Finding, FindingCode, Severity
-from kafka_rollout.base.internal_topics import COORDINATOR_TOPICS, GROUPS_TOPIC, TRANSACTIONS_TOPIC
+from kafka_rollout.base.internal_topics import (
+    COORDINATOR_TOPICS,
+    GROUPS_TOPIC,
+    TRANSACTIONS_TOPIC,
+    coordinator_partition,
+)
 from kafka_rollout.base.wording import few, few_sentences
-from kafka_rollout.gates.coordinators import LOADED, coordinator_partition
+from kafka_rollout.gates.coordinators import LOADED
 from kafka_rollout.model.contents import GROUPS, TRANSACTIONAL_IDS, ClusterInventory, Difference, compare_inventories
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.ports.cluster import ClusterAdmin

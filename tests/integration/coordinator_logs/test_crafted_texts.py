@@ -9,8 +9,8 @@ import pytest
 from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kafka_rollout.base.internal_topics import GROUPS_TOPIC
-from kafka_rollout.gates.coordinators import coordinator_partition, coordinators_condition
+from kafka_rollout.base.internal_topics import GROUPS_TOPIC, coordinator_partition
+from kafka_rollout.gates.coordinators import coordinators_condition
 from kafka_rollout.gates.gate import BeforeStop
 from kafka_rollout.model.node_log import SeenLog, read_part
 from kafka_rollout.model.state import PartitionState

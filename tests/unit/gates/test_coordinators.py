@@ -4,11 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_rollout.base.internal_topics import GROUPS_TOPIC, SHARE_TOPIC, TRANSACTIONS_TOPIC
+from kafka_rollout.base.internal_topics import GROUPS_TOPIC, SHARE_TOPIC, TRANSACTIONS_TOPIC, coordinator_partition
 from kafka_rollout.gates.coordinators import (
     LOADING,
     CoordinatorAnswers,
-    coordinator_partition,
     coordinators_condition,
     ids_for,
 )

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from kafka_rollout.base.internal_topics import coordinator_partition
 from kafka_rollout.base.json_forms import from_json, to_json
 from kafka_rollout.model.configs import (
     ConfigSource,
@@ -13,7 +15,7 @@ from kafka_rollout.model.configs import (
     ExpectedConfigs,
     Setting,
 )
-from kafka_rollout.model.contents import ClusterInventory, compare_states, digest, new_settings
+from kafka_rollout.model.contents import ClusterInventory, Difference, compare_states, digest, new_settings
 from tests.acls import read_acl
 
 FILE, DEFAULT, TOPIC, ALL = ConfigSource.FILE, ConfigSource.DEFAULT, ConfigSource.TOPIC, ConfigSource.ALL_BROKERS
@@ -286,6 +288,30 @@ def test_what_no_plan_names_fails_additions_included(change: dict[str, Any], sen
     found = compare_states(BEFORE, replace(BEFORE, **change), UPGRADE)
     assert [one.sentence for one in found if one.fails] == [sentence]
     assert digest(found) != digest(())
+
+
+def test_groups_that_are_gone_with_most_of_their_coordinator_partition_fail() -> None:
+    """Clients delete a group here and there; a partition that was not loaded loses all of its groups."""
+    group = {"type": "classic", "offsets": {"orders-0": 7}}
+    before = replace(BEFORE, groups={f"g-{number}": group for number in range(500)})
+    of_second = [name for name in before.groups if coordinator_partition(name, 2)]
+
+    def compare(left: Iterable[str]) -> tuple[Difference, ...]:
+        return compare_states(before, replace(before, groups=dict.fromkeys(left, group)), UPGRADE)
+
+    both = ("__consumer_offsets-0", "__consumer_offsets-1")
+    assert sorted((one.subject, one.fails) for one in compare(())) == [(name, True) for name in both]
+    again = replace(before, groups={name: {**group, "offsets": {}} for name in before.groups})
+    assert {one.subject for one in compare_states(before, again, UPGRADE) if one.fails} == {*both}, "members joined"
+    (lost,) = compare(of_second)
+    number = 500 - len(of_second)
+    assert lost.sentence.startswith(f"{number} of the {number} groups of __consumer_offsets-0 have none")
+    assert lost.fails
+    (expired,) = compare([*before.groups][40:])
+    assert expired.by_clients
+    gone = {name: topic for name, topic in BEFORE.topics.items() if name != "orders"}
+    found = compare_states(before, replace(before, topics=gone, groups={}), UPGRADE)
+    assert not [one for one in found if one.fails], "a client deleted the topic, and its offsets with it"
 
 
 def test_a_part_that_the_source_release_could_not_report_has_no_base() -> None:
