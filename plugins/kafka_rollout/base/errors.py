@@ -73,7 +73,11 @@ class NotObservableError(RefusedError):
     """A value that cannot be observed with the runtime or the rights of this cluster. A question without it goes on."""
 
 
-class LockHeldError(RefusedError):
+class LockedOutError(RefusedError):
+    """Another run changes the cluster, has changed it since the plan, or can do so unseen."""
+
+
+class LockHeldError(LockedOutError):
     """Another run holds the lock of the cluster. Wait for that run or break its lock by name."""
 
     exit_code = 4

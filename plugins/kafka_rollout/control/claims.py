@@ -18,14 +18,16 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
 from kafka_rollout.base import wording as words
-from kafka_rollout.base.errors import LockHeldError, RefusedError, RolloutError, TransientError, UserError
+from kafka_rollout.base.errors import LockedOutError, LockHeldError, RolloutError, TransientError, UserError
 from kafka_rollout.model.claims import Claim, Claims
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts, ReadPorts, without_known
 from kafka_rollout.observation.each_node import on_each
 from kafka_rollout.planning.findings.claims import TAKE_OVER, describe_claims
+from kafka_rollout.run.events import LockedOut
 from kafka_rollout.run.projections.nodes import find_unfinished_nodes
+from kafka_rollout.run.view import RunView
 
 
 @contextmanager
@@ -33,9 +35,26 @@ def claiming(ports: ClusterPorts, nodes: Sequence[NodeSpec]) -> Iterator[None]:
     """Claim nodes of which at least one is stopped next. An error withdraws the claims of those that are unchanged."""
     try:
         claim_nodes(ports, nodes)
-        yield
+        with recording_lockout(ports):
+            yield
     except RolloutError:
         _withdraw(ports, nodes)
+        raise
+
+
+@contextmanager
+def recording_lockout(ports: ClusterPorts) -> Iterator[None]:
+    """Record in the history that another run refuses a change: by the lock, or by its claim. Every change and every
+    gate passes here.
+
+    A run that has not begun records nothing, and one that repeats a refused step does not record it again.
+    """
+    try:
+        yield
+    except LockedOutError as error:
+        events = ports.run.events()
+        if events and RunView.of(events).locked_out != error.sentence:
+            ports.run.record(LockedOut(sentence=error.sentence))
         raise
 
 
@@ -68,13 +87,14 @@ def claim_nodes(ports: ClusterPorts, nodes: Sequence[NodeSpec]) -> None:
     for error in written.failed.values():
         if not isinstance(error, TransientError) or len(nodes) == 1:
             raise error
-    _refuse_found(ports, without_known(ports, written.done)[0])
+    with recording_lockout(ports):
+        _refuse_found(ports, without_known(ports, written.done)[0])
 
 
 def refuse_other_claims(ports: ReadPorts, state: ClusterState) -> None:
     """Raise if a run of another database changes the cluster now, or has changed it since the plan of this run.
 
-    Raises LockHeldError for a run that has not ended, RefusedError for one that has, and for claims that cannot be
+    Raises LockHeldError for a run that has not ended, LockedOutError for one that has, and for claims that cannot be
     read.
     """
     _refuse_found(ports, {node_id: node.other_claims for node_id, node in state.nodes.items()})
@@ -97,7 +117,8 @@ def refuse_claims_on_hosts(ports: ClusterPorts) -> None:
     """Read the claims of all nodes whose hosts respond. Raises as `refuse_other_claims`."""
     asked_at = ports.clock.monotonic()
     seen = on_each(ports.runtime.process, ports.cluster.nodes).done
-    _refuse_found(ports, without_known(ports, {node_id: one.claims for node_id, one in seen.items()})[0])
+    with recording_lockout(ports):
+        _refuse_found(ports, without_known(ports, {node_id: one.claims for node_id, one in seen.items()})[0])
     ports.claimed.seen_at = max(ports.claimed.seen_at, asked_at)
 
 
@@ -150,13 +171,13 @@ def _refuse_found(ports: ReadPorts, others: Mapping[int, Claims]) -> None:
     seen = _seen_by_plan(ports) if ended else None
     newer = [] if seen is None else [one for one in ended if one.nonce not in seen]
     if closed := describe_claims(newer, ended=True):
-        raise RefusedError(
+        raise LockedOutError(
             f"Nothing was changed. {' '.join(closed.values())} The plan of this run does not know this change.",
             remedy=f"Start a new run, which plans from the current state. {take_over}",
         )
     if unread := {node_id: claims.problem for node_id, claims in others.items() if claims.problem}:
         node_id, problem = next(iter(unread.items()))
-        raise RefusedError(
+        raise LockedOutError(
             f"Nothing was changed. Whether another run changes {words.nodes(unread)} is unknown: node {node_id}: "
             f"{problem}.",
             remedy="Make the files of the claims readable for the user of this tool, then repeat the step.",

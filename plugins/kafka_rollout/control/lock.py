@@ -12,14 +12,13 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 
 from kafka_rollout.base.clock import Clock
-from kafka_rollout.base.errors import LockHeldError, RefusedError, TransientError
+from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.base.lease import Fence, Lock
 from kafka_rollout.base.time_limits import LEASE_S
-from kafka_rollout.control.claims import end_claims, refuse_claims_on_hosts, refuse_unclaimed
+from kafka_rollout.control.claims import end_claims, recording_lockout, refuse_claims_on_hosts, refuse_unclaimed
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts, ReadPorts, around_calls
 from kafka_rollout.ports.cluster import ClusterChanges, MetadataLogChanges, NodeChanges
-from kafka_rollout.run.events import LockedOut
 from kafka_rollout.run.ports import ChangeLock
 
 
@@ -31,14 +30,10 @@ def acquire_lock(ports: ClusterPorts, purpose: str, *, for_s: float = LEASE_S) -
     """
     lease = ports.lock.holder(ports.cluster.name)
     known = lease.cluster_id if lease is not None and lease.holder == ports.run_id else ""
-    try:
+    with recording_lockout(ports):
         return ports.lock.acquire(
             ports.cluster.name, ports.run_id, purpose, for_s=for_s, cluster_id=known or _cluster_id(ports)
         )
-    except LockHeldError as error:
-        if ports.run.events():  # a run that has not begun records nothing
-            ports.run.record(LockedOut(sentence=error.sentence))
-        raise
 
 
 @contextmanager

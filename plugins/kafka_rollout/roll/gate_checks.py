@@ -12,7 +12,7 @@ from kafka_rollout.base.findings import Finding
 from kafka_rollout.base.wording import few
 from kafka_rollout.control import lock
 from kafka_rollout.control.approval import accepted_doubts
-from kafka_rollout.control.claims import refuse_other_claims
+from kafka_rollout.control.claims import recording_lockout, refuse_other_claims
 from kafka_rollout.control.holds import check_begin, check_outside, outside_conditions
 from kafka_rollout.gates import node as node_gates
 from kafka_rollout.gates import whole_cluster as cluster_gates
@@ -172,10 +172,11 @@ def check_gate(
     """
     lock.acquire_lock(run.ports, f"Gate {gate.ref} of the {run.plan.direction.value} to {run.plan.target}.")
     try:
-        if gate.kind is GateKind.BEFORE_STOP:
-            seen = _before_stop(run, gate, observed, not_before)
-        else:
-            seen = CHECKS[gate.kind](run, gate)
+        with recording_lockout(run.ports):
+            if gate.kind is GateKind.BEFORE_STOP:
+                seen = _before_stop(run, gate, observed, not_before)
+            else:
+                seen = CHECKS[gate.kind](run, gate)
     except TransientError as error:
         condition = GateCondition(name="the cluster responds", is_met=False, evidence=error.sentence)
         begin = _begins_without_response(run, gate)

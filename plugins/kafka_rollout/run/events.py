@@ -317,7 +317,7 @@ class CanaryAsked(Event, kind="canary"):
 
 
 class LockedOut(Event, kind="locked-out"):
-    """Another run holds the cluster's lock."""
+    """Another run refuses a change: by the lock, or by its claim on a host, which can also be unreadable."""
 
     sentence: str
 

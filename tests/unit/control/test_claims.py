@@ -24,7 +24,7 @@ from kafka_rollout.roll import loop
 from kafka_rollout.roll.gate_checks import policy_of
 from kafka_rollout.roll.loop import Roll
 from kafka_rollout.roll.walk import wait_until_back
-from kafka_rollout.run.events import Approval, ApprovalOf, Channel, Decision, Responder
+from kafka_rollout.run.events import Approval, ApprovalOf, Channel, Decision, LockedOut, Responder, events_of
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports
 from tests.fakes.runtime import FakeRuntime
@@ -102,6 +102,8 @@ def test_a_run_of_another_database_stops_no_node_while_one_is_about_to_be_stoppe
     assert f"Run upgrade of another database ({tmp_path}/a/{FILE}) has claimed node {first} since " in error.sentence
     assert "set KAFKA_ROLLOUT_DATABASE" in error.remedy
     assert "kafka-rollout lock break --claims --cluster fake --as NAME" in error.remedy
+    (recorded,) = events_of(theirs.run.history.events(), LockedOut)
+    assert recorded.sentence == error.sentence
     assert cluster.claims[13] == Claims()  # it has withdrawn its own
 
 
@@ -257,6 +259,9 @@ def test_claims_that_cannot_be_read_refuse_a_stop(tmp_path: Path) -> None:
     cluster = FakeCluster(R391)
     ours = upgrade_in(cluster, tmp_path / "a")
     cluster.claims[13] = Claims(problem="find: ‘.kafka-rollout’: Permission denied")
-    with pytest.raises(RefusedError, match="Whether another run changes node 13 is unknown"):
-        loop.replace(ours, ours.batches[0])
+    for _ in range(2):
+        with pytest.raises(RefusedError, match="Whether another run changes node 13 is unknown"):
+            loop.replace(ours, ours.batches[0])
     assert cluster.stops == []
+    (recorded,) = events_of(ours.run.history.events(), LockedOut)
+    assert "Whether another run changes node 13 is unknown" in recorded.sentence
