@@ -27,7 +27,7 @@ CHANGING = {
 UNFENCED = {"close", "elect_preferred_leaders"}  # of the cluster's admin API; the protocol says why
 READING = {"metrics", "classes", "logs", "outside", "traffic"}
 OF_THE_TOOL = {"run_id", "cluster", "catalogue", "rehearsals", "run", "lock", "clock", "confirm_approval"}
-MEMORY = {"racks", "claimed"}
+MEMORY = {"racks", "start_readings", "claimed"}
 
 
 class Recording:

@@ -423,6 +423,21 @@ class LogStarts:
     """Of their topics, now."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartReading:
+    """The log starts of the partitions of some brokers, as a gate has compared them with those of before the run."""
+
+    started: int
+    """Starts of nodes by the run, before the reading."""
+    at: float
+    seconds: float
+    """It took."""
+    brokers: tuple[int, ...]
+    compared: int
+    """Partitions."""
+    found: tuple[Difference, ...]
+
+
 def comparable_starts(before: ClusterInventory, now: float) -> dict[str, int]:
     """Return partition → offset above which nothing explains its log start. `now`: epoch seconds.
 

@@ -13,9 +13,11 @@ from typing import Any, Protocol, TypeVar, cast
 from kafka_rollout.base.clock import Clock
 from kafka_rollout.base.errors import NotObservableError, RefusedError, RolloutError, TransientError, UserError
 from kafka_rollout.base.findings import Need
+from kafka_rollout.gates.gate import GateRef
 from kafka_rollout.metadata_log.losses import Loss, with_paths
 from kafka_rollout.metadata_log.record_types import MetadataRegistrations
 from kafka_rollout.model.claims import Claims
+from kafka_rollout.model.contents import StartReading
 from kafka_rollout.model.quorum_addresses import QUORUM_BOOTSTRAP, QUORUM_VOTERS
 from kafka_rollout.model.rights import PINNING, need_of, refuse_without_reading
 from kafka_rollout.model.state import (
@@ -92,6 +94,8 @@ class ReadPorts(Protocol):
     @property
     def racks(self) -> dict[int, str]: ...
     @property
+    def start_readings(self) -> dict[GateRef, StartReading]: ...
+    @property
     def claimed(self) -> ClaimedNodes: ...
 
 
@@ -121,6 +125,8 @@ class ClusterPorts:
     racks: dict[int, str] = field(default_factory=dict, compare=False)
     """broker.rack of the nodes that the pauses of the plan have compared, because a gate checks them every few seconds.
     """
+    start_readings: dict[GateRef, StartReading] = field(default_factory=dict, compare=False)
+    """The newest reading for the gate of each node that was started last: a soak checks every second."""
     claimed: ClaimedNodes = field(default_factory=ClaimedNodes, compare=False)
 
 

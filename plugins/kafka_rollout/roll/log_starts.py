@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from kafka_rollout.base.errors import FatalError, TransientError
 from kafka_rollout.base.wording import count, few, nodes
 from kafka_rollout.gates.gate import Gate, GateCondition, doubtful
-from kafka_rollout.model.contents import Difference, comparable_starts, unexplained_starts
+from kafka_rollout.model.contents import Difference, StartReading, comparable_starts, unexplained_starts
 from kafka_rollout.observation.node_steps import is_rollback_step
 from kafka_rollout.observation.run import ReadRun, Run
 from kafka_rollout.preparation.state_comparison import STATE_LOST, load_state_before
@@ -28,39 +27,6 @@ _SHOWN = 20
 _LOST = "the log starts are not compared, because the stored state of before the run cannot be read"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Reading:
-    starts: int  # of nodes, before it
-    at: float
-    seconds: float  # it took
-    brokers: tuple[int, ...]
-    compared: int  # partitions
-    found: tuple[Difference, ...]
-
-
-class _Readings:
-    """The newest reading of each gate in this process: a soak checks every second."""
-
-    def __init__(self) -> None:
-        self._newest: dict[tuple[str, str, str], _Reading] = {}
-
-    def load(self, run: ReadRun, gate: Gate) -> _Reading | None:
-        """Return what is known now; None if the run has no state of before it. Raises TransientError."""
-        key = (run.cluster.name, run.ports.run_id, f"{gate.ref.release_step} {gate.ref}")
-        started = events_of(run.history.events(), Started)
-        known = self._newest.get(key)
-        age_s = 0.0 if known is None else run.ports.clock.now() - known.at
-        if known is None or known.starts != len(started) or age_s >= max(_AGE_S, _AGE_TIMES * known.seconds):
-            ids = {event.node_id for event in started}
-            known = _read(run, len(started), tuple(one.node_id for one in run.cluster.brokers if one.node_id in ids))
-            if known is not None:
-                self._newest[key] = known
-        return known
-
-
-_READINGS = _Readings()
-
-
 def check_log_starts(run: ReadRun, gate: Gate, accepted: Mapping[str, str]) -> tuple[GateCondition, ...]:
     """Return the condition about the brokers that the run has started; none in a rollback, which must not wait for it.
 
@@ -70,7 +36,7 @@ def check_log_starts(run: ReadRun, gate: Gate, accepted: Mapping[str, str]) -> t
     if is_rollback_step(run.plan, release_step):
         return ()
     try:
-        known = _READINGS.load(run, gate)
+        known = _load(run, gate)
     except TransientError as error:
         return (GateCondition(name=CONDITION, is_met=False, evidence=error.sentence),)
     except FatalError as error:
@@ -110,7 +76,22 @@ def _topic(moved: Difference) -> str:
     return moved.subject.rpartition("-")[0]
 
 
-def _read(run: ReadRun, starts: int, brokers: tuple[int, ...]) -> _Reading | None:
+def _load(run: ReadRun, gate: Gate) -> StartReading | None:
+    """Return what is known now; None if the run has no state of before it. Raises TransientError."""
+    started, readings = events_of(run.history.events(), Started), run.ports.start_readings
+    if any(one.started != len(started) for one in tuple(readings.values())):
+        readings.clear()  # those of earlier gates, too
+    known = readings.get(gate.ref)
+    if known is not None and run.ports.clock.now() - known.at < max(_AGE_S, _AGE_TIMES * known.seconds):
+        return known
+    ids = {event.node_id for event in started}
+    found = _read(run, len(started), tuple(one.node_id for one in run.cluster.brokers if one.node_id in ids))
+    if found is not None:
+        readings[gate.ref] = found
+    return found
+
+
+def _read(run: ReadRun, started: int, brokers: tuple[int, ...]) -> StartReading | None:
     at = run.ports.clock.now()
     before = load_state_before(run.ports)
     if before is None:
@@ -119,7 +100,7 @@ def _read(run: ReadRun, starts: int, brokers: tuple[int, ...]) -> _Reading | Non
     above = {name: most for name, most in comparable_starts(before, at).items() if name.rpartition("-")[0] not in moved}
     found = unexplained_starts(before, run.ports.admin.log_starts(brokers, above)) if above else ()
     seconds = run.ports.clock.now() - at
-    return _Reading(starts=starts, at=at, seconds=seconds, brokers=brokers, compared=len(above), found=found)
+    return StartReading(started=started, at=at, seconds=seconds, brokers=brokers, compared=len(above), found=found)
 
 
 def _doubts(topics: Sequence[str]) -> list[str]:

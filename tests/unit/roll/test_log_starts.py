@@ -158,3 +158,13 @@ def test_a_rollback_does_not_wait_for_it(ports: ClusterPorts, cluster: FakeClust
     back = plan.release_steps[0].reversed()
     replace_node(NodeRun(Run(ports, plan), back, ports.cluster.node(12)))
     assert after(ports, plan, 12, back.key).passes
+
+
+def test_what_was_read_is_kept_for_the_gates_of_the_newest_start_alone(ports: ClusterPorts, plan: Plan) -> None:
+    """A triggerer checks the gates of many runs for months."""
+    replace_first(ports, plan)
+    assert after(ports, plan).passes
+    assert [ref.node_id for ref in ports.start_readings] == [12]
+    replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, STEP, 13)))
+    assert after(ports, plan, 13).passes
+    assert [ref.node_id for ref in ports.start_readings] == [13]
