@@ -33,8 +33,9 @@ def done_with(code: int, out: str, err: str) -> Done:
 class FakeHost:
     """`refused`: programs that sudo refuses. `cut_after`: a program after whose work the connection breaks once.
     `files` have one character for each byte; `inodes`: of some of them. `journal`: exit code and both outputs of
-    journalctl; `entries`: with --output=json; `dropped`: what it has of suppressed messages. `disk`: free bytes
-    for a file. `unreadable`: path → error. `sudo_answers`: instead of the true ones. `uptime` in seconds.
+    journalctl; `entries`: with --output=json; `cursors`: those without texts; `dropped`: what it has of suppressed
+    messages. `disk`: free bytes for a file. `unreadable`: path → error. `sudo_answers`: instead of the true ones.
+    `uptime` in seconds.
     `listed`: exit code and output of `sudo --list`. `owners`: path → mode and owner; default: root's.
     `package`: the releases of its jars, if Kafka is a package of `available`; `held`: packages (None: unknown);
     `script`: what its installation does otherwise (starts the unit, replaces the configuration, is interrupted, fails,
@@ -59,6 +60,7 @@ class FakeHost:
     inodes: dict[str, int] = field(default_factory=dict)
     journal: tuple[int, str, str] = (0, "", "")
     entries: str = ""
+    cursors: str = ""
     capabilities: str = ""
     dropped: str = ""
     disk: int = 1 << 30
@@ -334,7 +336,7 @@ class FakeHost:
         if line.startswith(("journalctl", "{ journalctl")):
             self.history.append(line)
             if "--output=json" in line:
-                return done_with(0, self.entries, "")
+                return done_with(0, self.entries if "MESSAGE" in line else self.cursors, "")
             return done_with(0, self.dropped, "") if "MESSAGE_ID=" in line else done_with(*self.journal)
         if line.startswith("drain"):
             self.history.append(line)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 
 from kafka_rollout.model.host_state import StartRecord
@@ -17,8 +17,9 @@ from kafka_rollout.model.node_log import LogPart
 BYTES_BEFORE = 256  # of the digest
 MOST_BYTES = 16 << 20  # of one reading; the next one continues
 ROTATED = "was rotated before it was read"
+TOO_LONG = f"has a line of more than {MOST_BYTES >> 20} MiB, which was left out"
 BEGIN_UNKNOWN = "has no known place where its process begins: this tool did not start the process"
-_FORM = re.compile(r"(\d+):(\d+):([0-9a-f]{64})")
+_FORM = re.compile(r"(\d+):(\d+):([0-9a-f]{64})(:within)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +29,11 @@ class LogPlace:
     offset: int
     digest: str
     """SHA-256 of the BYTES_BEFORE bytes before."""
+    is_within: bool = False
+    """In a line that is left out: what follows up to its end is not a line."""
 
     def __str__(self) -> str:
-        return f"{self.inode}:{self.offset}:{self.digest}"
+        return f"{self.inode}:{self.offset}:{self.digest}{':within' if self.is_within else ''}"
 
     @property
     def read_from(self) -> int:
@@ -46,7 +49,7 @@ Reader = Callable[[int], tuple[int, bytes] | None]
 def parse_place(text: str) -> LogPlace | None:
     """Return the place of its text; None for another text."""
     match = _FORM.fullmatch(text)
-    return None if match is None else LogPlace(int(match[1]), int(match[2]), match[3])
+    return None if match is None else LogPlace(int(match[1]), int(match[2]), match[3], is_within=bool(match[4]))
 
 
 def end_of(inode: int, size: int, before: bytes) -> LogPlace:
@@ -58,7 +61,8 @@ def read_on(place: LogPlace, read: Reader) -> tuple[tuple[str, ...], LogPlace, s
     """Return the whole lines since a place, the place after them, why lines between are missing, or empty, and whether
     more was there to read.
 
-    After a rotation, the lines are those of the new file from its begin.
+    After a rotation, the lines are those of the new file from its begin. A line that is longer than one reading is left
+    out.
     """
     found = read(place.read_from)
     if found is None:  # no file yet, or none in the moment of a rotation
@@ -72,12 +76,16 @@ def read_on(place: LogPlace, read: Reader) -> tuple[tuple[str, ...], LogPlace, s
             return (), NO_FILE, problem, False
         (inode, data), skipped, place = found, 0, NO_FILE
     new = data[skipped : skipped + MOST_BYTES]
-    whole = new[: new.rfind(b"\n") + 1]
+    is_cut = len(new) == MOST_BYTES
+    begin, end = new.find(b"\n") + 1 if place.is_within else 0, new.rfind(b"\n") + 1
+    is_within = not end and (is_cut or place.is_within)
+    if is_cut and not end:
+        problem, end = problem or TOO_LONG, len(new)
+    whole = b"" if is_within else new[begin:end]
     # Only a line feed ends a line of a log: str.splitlines would end one at other characters of a text too.
     lines = tuple(line.rstrip("\r") for line in whole.decode("utf-8", errors="replace").split("\n")[:-1])
-    end = place.offset + len(whole)
-    is_cut = len(new) == MOST_BYTES
-    return lines, end_of(inode, end, data[: skipped + len(whole)]), problem, is_cut
+    after = end_of(inode, place.offset + end, data[: skipped + end])
+    return lines, replace(after, is_within=is_within), problem, is_cut
 
 
 def log_part(pid: int, started_at: float | None, start: StartRecord | None, after: str, read: Reader) -> LogPart:

@@ -9,8 +9,18 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.model.host_state import StartRecord
+from kafka_rollout.nodes.runtimes import log_files
 from kafka_rollout.nodes.runtimes.local_process import _end_of, _reader_of
-from kafka_rollout.nodes.runtimes.log_files import BEGIN_UNKNOWN, NO_FILE, ROTATED, log_part, parse_place, read_on
+from kafka_rollout.nodes.runtimes.log_files import (
+    BEGIN_UNKNOWN,
+    BYTES_BEFORE,
+    NO_FILE,
+    ROTATED,
+    TOO_LONG,
+    log_part,
+    parse_place,
+    read_on,
+)
 from kafka_rollout.releases.facts import Release
 
 LONG = "x" * 400
@@ -73,6 +83,40 @@ def test_a_file_that_was_copied_and_cut_is_a_gap(log: Path, more: int) -> None:
     lines, _, problem, _ = read_on(place, _reader_of(log))
     assert lines[0] == "new"
     assert problem == ROTATED
+
+
+def test_a_line_that_is_longer_than_a_reading_is_passed_and_is_no_evidence(
+    log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_files, "MOST_BYTES", 1000)
+    write(log, "before", f"{'x' * 2100}[INFO] Finished loading", "after")
+
+    def read(offset: int) -> tuple[int, bytes]:
+        inode, data = _reader_of(log)(offset) or (0, b"")
+        return inode, data[: BYTES_BEFORE + 1000]
+
+    place, seen = NO_FILE, []
+    while True:
+        lines, place, problem, is_cut = read_on(parse_place(str(place)) or NO_FILE, read)
+        seen.append((lines, problem))
+        if not is_cut:
+            break
+    assert seen == [(("before",), ""), ((), TOO_LONG), ((), TOO_LONG), (("after",), "")]
+    write(log, "more")
+    assert read_on(place, read)[0] == ("more",)
+
+
+def test_the_end_of_a_line_that_is_left_out_can_be_written_later(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_files, "MOST_BYTES", 1000)
+    with log.open("a") as file:
+        file.write("x" * 1000)
+    _, place, problem, _ = read_on(NO_FILE, _reader_of(log))
+    assert (problem, place.is_within) == (TOO_LONG, True)
+    with log.open("a") as file:
+        file.write(" begins")
+    assert read_on(place, _reader_of(log)) == ((), place, "", False)
+    write(log, " and ends", "next")
+    assert read_on(place, _reader_of(log))[0] == ("next",)
 
 
 def test_a_process_that_this_tool_did_not_start_has_no_known_begin(log: Path) -> None:

@@ -723,6 +723,18 @@ def test_a_long_journal_is_read_in_parts_that_continue(monkeypatch: pytest.Monke
     assert removed.problem == "was rotated before it was read"
 
 
+def test_an_entry_of_a_journal_that_is_longer_than_a_reading_is_passed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "MOST_BYTES", 60)
+    monkeypatch.setattr(logs, "_MOST_ENTRIES", 150)
+    host = FakeHost(journal=(0, "x" * 60, ""))
+    host.entries = json.dumps({"MESSAGE": "y" * 300, "__CURSOR": "s=1;i=4"})[:150]
+    host.cursors = "".join(json.dumps({"_PID": "51", "__CURSOR": f"s=1;i={one}"}) + "\n" for one in (4, 5))
+    part = restart(host, NODE).process_log(NODE)
+    assert part is not None
+    assert (part.lines, part.position, part.is_cut) == ((), "s=1;i=4", True)
+    assert part.problem == "has a line of more than 16 MiB, which was left out"
+
+
 def test_the_last_lines_of_a_process_alone_are_those_of_its_id() -> None:
     host = FakeHost(journal=(0, "Error occurred during initialization of VM\n", ""))
     runtime = restart(host, NODE)

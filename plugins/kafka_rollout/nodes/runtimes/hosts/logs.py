@@ -30,7 +30,15 @@ from kafka_rollout.nodes.runtimes.hosts.commands import (
 )
 from kafka_rollout.nodes.runtimes.hosts.rights import HostRight
 from kafka_rollout.nodes.runtimes.hosts.shells import Done
-from kafka_rollout.nodes.runtimes.log_files import BYTES_BEFORE, MOST_BYTES, NO_FILE, ROTATED, end_of, parse_place
+from kafka_rollout.nodes.runtimes.log_files import (
+    BYTES_BEFORE,
+    MOST_BYTES,
+    NO_FILE,
+    ROTATED,
+    TOO_LONG,
+    end_of,
+    parse_place,
+)
 
 if TYPE_CHECKING:
     from kafka_rollout.nodes.runtimes.hosts.unit_state import UnitState
@@ -40,6 +48,8 @@ _NO_ENTRIES = "-- No entries --"
 _FAILED = "kafka-rollout: not read, exit code"
 _FAILED_LINE = re.compile(rf"^{_FAILED} (\d+)\s*\Z", re.MULTILINE)
 _ENTRIES = ("--output=json", "--output-fields=MESSAGE", "--all")
+_CURSORS = ("--output=json", "--output-fields=_PID")
+_MOST_CURSORS = 4096
 _MOST_ENTRIES = 2 * MOST_BYTES  # an entry has some 300 bytes beside its text
 _CURSOR = re.compile(r"-- cursor: (\S+)")
 # SD_MESSAGE_JOURNAL_DROPPED: journald has not kept entries of a unit that wrote too many (RateLimitBurst).
@@ -64,7 +74,11 @@ def read_journal_on(commands: HostCommands, node: NodeSpec, unit: UnitState, aft
         done = _journal(commands, node, *_ENTRIES, *begin, most=_MOST_ENTRIES)
         lines, position = _entries(done.content)
         is_cut = len(done.content) >= _MOST_ENTRIES
-        problem = "" if lines else ROTATED  # journald removed them in between
+        if is_cut and not position:
+            texts_left_out = _journal(commands, node, *_CURSORS, *begin, most=_MOST_CURSORS).content
+            position, problem = _entries(texts_left_out.partition(b"\n")[0] + b"\n")[1], TOO_LONG
+        elif not lines:
+            problem = ROTATED  # journald removed them in between
     else:
         lines = [line for line in done.content.decode("utf-8", errors="replace").split("\n") if line != _NO_ENTRIES]
         lines = lines[:-1] if lines and lines[-1] == "" else lines
