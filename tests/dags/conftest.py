@@ -125,6 +125,7 @@ class Asked:
 
     answers: dict[str, list[str]] = field(default_factory=dict)
     who: str = "alice"
+    on_page: bool = False  # answer the newest text, as the page of the run does, and not the first one
     asked: list[str] = field(default_factory=list)
     bodies: dict[str, str] = field(default_factory=dict)
     texts: dict[str, tuple[str, str]] = field(default_factory=dict)  # subject and body, by the id of the record
@@ -211,7 +212,7 @@ def answer_at_once(monkeypatch: pytest.MonkeyPatch, asked: Asked) -> None:
         # Airflow keeps the text of the first request of a task instance.
         own = (question.subject, question.body)
         subject, body = asked.texts.setdefault(str(context["ti"].id), own)
-        question = replace(question, subject=subject, body=body)
+        question = asking.with_changes(question, subject, body)
         asked.bodies[place] = question.body
         asked.offered[place] = tuple(option.label for option in question.options)
         record_question(context, ports, question)
@@ -219,7 +220,7 @@ def answer_at_once(monkeypatch: pytest.MonkeyPatch, asked: Asked) -> None:
         option = asked.answers.get(place, ["Approve"]).pop(0)
         assert option in asked.offered[place], f"{place} offers {asked.offered[place]}"
         later = timedelta(seconds=len(asked.asked))
-        text = text_of(subject, body)
+        text = text_of(subject, question.body if asked.on_page else body)
         name = airflow_records.request_name(context["ti"].run_id, place, question.what, text)
         event = {**given_answer(option, who=asked.who, request=name), "responded_at": ANSWERED_AT + later}
         asked.records[str(context["ti"].id)] = event

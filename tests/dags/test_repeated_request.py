@@ -38,7 +38,10 @@ def test_a_request_is_repeated_with_its_text_when_a_node_is_lost_since(
 
     answer = Answer(by="alice", decision=Decision.ROLL_BACK, reason=reason)
     approval = SimpleNamespace(subject=lambda plan: "Approve the levels", offers_roll_back=True, body=observe)
-    context: Any = {"task": SimpleNamespace(task_id="approve_finalize"), "ti": SimpleNamespace(map_index=-1)}
+    context: Any = {
+        "task": SimpleNamespace(task_id="approve_finalize"),
+        "ti": SimpleNamespace(map_index=-1, run_id="run-1"),
+    }
     monkeypatch.setattr(ask_approval, "frozen_plan", lambda *_: SimpleNamespace(changes_release=True))
     monkeypatch.setattr(ask_approval, "read_answer", lambda *_: answer)
     monkeypatch.setattr(ask_approval, "why_ask_again", lambda *_: "the file of node 12 is unread")

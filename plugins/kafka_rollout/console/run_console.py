@@ -106,6 +106,8 @@ class OpenRequest:
     """The request of Airflow that the run waits for."""
 
     task_id: str
+    map_index: int
+    """-1 of a task that is not mapped."""
     record_id: str
     """Id of the task instance."""
     asked_at: float
@@ -327,7 +329,13 @@ def _request(asked: Asked) -> OpenRequest:
     choices = tuple(
         Choice(option=option, consequence=texts.get(option, ""), undoes=option in ends) for option in asked.options
     )
-    return OpenRequest(task_id=asked.task_id, record_id=asked.record_id, asked_at=asked.at, choices=choices)
+    return OpenRequest(
+        task_id=asked.task_id,
+        map_index=asked.map_index,
+        record_id=asked.record_id,
+        asked_at=asked.at,
+        choices=choices,
+    )
 
 
 def _gate(gate: GateHistory) -> ShownGate:

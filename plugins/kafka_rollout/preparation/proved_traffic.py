@@ -26,5 +26,5 @@ def refuse_unproved_traffic(run: Run) -> None:
         raise RefusedError(
             few(left),
             remedy="Read the journals of the test traffic. To go on, ask for the approval again: its text lists this. "
-            "In a DAG, clear its task with all downstream tasks, or start a new run if Airflow shows the old text.",
+            "In a DAG, clear its task with all downstream tasks, and answer on the page *Kafka rollout*.",
         )

@@ -193,6 +193,8 @@ class Answer:
     reason: str
     responder: Responder | None = None
     """Who answered, and where."""
+    request: str = ""
+    """Name of the request in Airflow; it has the digest of the text."""
     accepted: tuple[str, ...] = ()
     """Of `Question.hidden`, what options named instead of a reader."""
 

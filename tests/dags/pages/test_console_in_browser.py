@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, Route, expect
 
+from kafka_rollout.airflow.approvals.airflow_records import request_name
 from kafka_rollout.base.json_forms import to_json
 from kafka_rollout.console.run_console import summarize
 from kafka_rollout.gates.gate import PROCESS, GateCondition, GateKind
@@ -51,7 +52,9 @@ KAFKA = {"state": to_json(_STATE), "problem": ""}
 
 @dataclass(kw_only=True)
 class Site:
-    """Airflow's address in the browser. `asked`: paths, in their order. `answers`: bodies of PATCH requests."""
+    """Airflow's address in the browser. `asked`: paths, in their order. `answers`: bodies of PATCH requests. `first`:
+    the text that Airflow keeps, if the request has changed since.
+    """
 
     client: Any
     scene: Scene
@@ -59,6 +62,7 @@ class Site:
     asked: list[str] = field(default_factory=list)
     answers: list[Any] = field(default_factory=list)
     refuses: str = ""
+    first: str = ""
     kafka: Mapping[str, Any] = field(default_factory=lambda: KAFKA)
 
     def serve(self, route: Route) -> None:
@@ -85,7 +89,7 @@ class Site:
             status = 409 if self.refuses else 200
             route.fulfill(status=status, json={"detail": self.refuses})
             return
-        body = asked.text.partition("\n\n")[2]  # type: ignore[attr-defined]
+        body = self.first or asked.text.partition("\n\n")[2]  # type: ignore[attr-defined]
         task = {"id": asked.record_id, "map_index": -1}  # type: ignore[attr-defined]
         form = {"request": {"value": REQUEST, "schema": {"type": "string"}}}
         route.fulfill(json={"hitl_details": [{"body": body, "task_instance": task, "params": form}]})
@@ -257,6 +261,25 @@ def test_the_answer_goes_to_airflow_with_its_reason_and_a_refusal_is_shown(site:
     page.get_by_role("button", name="Answer: Wait on").click()
     expect(page.get_by_text("You answered “Wait on” at")).to_be_visible()
     expect(page.get_by_role("radio")).to_have_count(0)
+
+
+def test_an_answer_names_the_newest_text_of_a_request_if_it_begins_with_the_one_that_airflow_keeps(
+    site: Site, page: Page
+) -> None:
+    asked: Any = site.scene.events[-1]
+    lines = asked.text.partition("\n\n")[2].splitlines()
+    name = request_name(RUN, asked.task_id, asked.what, asked.text)
+    for first, seen, is_named in (("\n".join(lines[:2]), "Keep checking", name), ("another", "another", REQUEST)):
+        site.answers.clear()
+        site.first = first
+        site.open(page)
+        shown = page.get_by_role("region", name="Text of the request", include_hidden=True)
+        expect(shown).to_contain_text(seen)
+        page.get_by_role("radio", name="Wait on").check()
+        page.get_by_role("textbox", name="Reason").fill("The ISR grows.")
+        page.get_by_role("button", name="Answer: Wait on").click()
+        expect(page.get_by_text("You answered “Wait on” at")).to_be_visible()
+        assert [one["params_input"]["request"] for one in site.answers] == [is_named]
 
 
 def test_a_run_is_paused_with_a_reason_and_resumed(site: Site, page: Page) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from kafka_rollout.base.errors import RefusedError
+from kafka_rollout.base.outside_text import is_listed
 from kafka_rollout.client.security.client_security import ClientSecurity
 from kafka_rollout.control.approval import record_approval
 from kafka_rollout.control.holds import HeldError
@@ -18,12 +20,14 @@ from kafka_rollout.gates.gate import GateKind, GateRef
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.observation.run import Run
+from kafka_rollout.procedure import approval_requests
 from kafka_rollout.procedure.kinds import UPGRADE
 from kafka_rollout.procedure.step import Procedure
 from kafka_rollout.roll import loop
-from kafka_rollout.run.events import Approval, ApprovalOf, CanaryAsked, Decision, events_of
+from kafka_rollout.run.events import Approval, ApprovalOf, Asked, CanaryAsked, Decision, events_of
+from kafka_rollout.run.projections.approvals import find_doubts_of_traffic
 from kafka_rollout.run.projections.open_batches import RollOf
-from kafka_rollout.run.step_events import GatePassed, Stopping
+from kafka_rollout.run.step_events import GatePassed, Stopping, TrafficChecked
 from tests.dags.conftest import given_answer
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports
@@ -107,6 +111,60 @@ def test_an_answer_to_another_plan_than_the_one_that_was_shown_approves_nothing(
     with pytest.raises(AirflowFailException, match="another plan than this request showed"):
         task.confirm_answer(context_of(later, params, task), given_answer("Approve"), **parked.value.kwargs)
     assert not events_of(ports.run.events(), Approval)
+
+
+def test_test_records_that_are_lost_after_the_first_request_are_accepted_by_the_text_that_lists_them(
+    ports: ClusterPorts, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Airflow keeps the text of the first request, also when the task is cleared."""
+    from airflow.sdk.exceptions import TaskAwaitingInput
+
+    from kafka_rollout.airflow.approvals.airflow_records import AirflowRecords, request_name
+    from kafka_rollout.airflow.operators.ask_approval import ApprovalOperator
+
+    first: list[tuple[str, str]] = []
+
+    def keep_first(_: Any, *, subject: str, body: str, **__: Any) -> Any:
+        first.append((subject, body))
+        return first[0]
+
+    def body_of(call: Any) -> str:
+        return "\n\n".join(
+            [*approval_requests._doubts_of_traffic(find_doubts_of_traffic(call.run.history.events())), "Levels"]
+        )
+
+    monkeypatch.setattr("kafka_rollout.airflow.common.base.cluster_ports", lambda *_: nullcontext(ports))
+    monkeypatch.setattr("kafka_rollout.airflow.approvals.asking.request_answer", keep_first)
+    step = step_of(UPGRADE, "approve_finalize")
+    step = replace(step, approval=replace(step.approval, check=lambda call: None, body=body_of))
+    task = ApprovalOperator(task_id="approve_finalize", cluster="fake", step=step)
+    context = context_of(plan, {"dry_run": False, "approvers": [], "approval_timeout_hours": 1}, task)
+
+    def name_of(asked: Asked) -> str:
+        return request_name("run-1", "approve_finalize", asked.what, asked.text)
+
+    with pytest.raises(TaskAwaitingInput):
+        task.act(context, ports)
+    in_form = name_of(events_of(ports.run.events(), Asked)[-1])
+    ports.run.record(TrafficChecked(unproved=("Test traffic: 3 records are lost.",)))
+    with pytest.raises(TaskAwaitingInput):
+        task.act(context, ports)
+    asked = events_of(ports.run.events(), Asked)[-1]
+    assert asked.text.startswith("\n\n".join(first[0])), "a reader compares it with what Airflow shows"
+    assert is_listed(asked.text, "Test traffic: 3 records are lost.")
+
+    with pytest.raises(TaskAwaitingInput):
+        task.confirm_answer(context, given_answer("Approve", request=in_form), "answered", plan.hash)
+    assert not events_of(ports.run.events(), Approval)
+    assert events_of(ports.run.events(), Asked)[-1].text == asked.text
+    answer = given_answer("Approve", request=name_of(asked))
+    assert task.confirm_answer(context, answer, "answered", plan.hash)["by"] == "alice"
+    (given,) = events_of(ports.run.events(), Approval)
+    assert (given.doubts, given.text) == (("Test traffic: 3 records are lost.",), asked.text)
+    record = {**answer, "responded_at": answer["responded_at"].timestamp()}
+    kept = {"record_id": "01", "plan_hash": plan.hash, "what": [str(ApprovalOf.FINALIZE)]}
+    context["ti"].xcom_pull, context["ti"].task_id = lambda **_: kept, "finalize"
+    AirflowRecords(context, ports.run, {"01": record}).confirm(given)
 
 
 def shown_as_asked(record_id: Any, *, subject: str, body: str, **_: Any) -> Any:

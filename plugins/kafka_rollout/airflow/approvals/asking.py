@@ -6,13 +6,13 @@ the task is parked in `awaiting_input` (no worker, no triggerer), and an answer 
 
 The event with the answer is a claim. A task that acts compares it with Airflow's own record (`airflow_records.py`).
 
-Airflow keeps the text of a task's first request permanently, also when the task is cleared. So the text of a decision
-request must stay true. The text of an approval is compared with the text that Airflow shows.
+Airflow keeps the text of a task's first request permanently, also when the task is cleared. A later request adds what
+has changed since. The page of the run shows that text, and an answer there names it; one in Airflow's form names the
+first text. So an answer accepts what the text that it names lists.
 """
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -57,6 +57,11 @@ WAITS_FOR = "waits_for"  # key in the task's state store (a tab of the task in A
 PLAN_TASK = "plan"  # its XCom contains the hash of the frozen plan
 NO_REASON = "no reason given"
 
+CHANGED = "### Changed since the first text of this request"
+NEWER_TEXT = (
+    "Airflow does not update this text. The page *Kafka rollout* shows what has changed since, and takes answers to it."
+)
+_NO_LONGER = "No longer so:"
 _MOST_ACCEPTED = 200  # lines of a request
 _MEANINGS = {
     Decision.WAIT_ON: "Keep checking the gate for another gate timeout.",
@@ -95,12 +100,10 @@ def ask(
     *,
     method: str,
     timeout: timedelta | None,
-    text_must_be_present: bool = False,
 ) -> NoReturn:
     """Park the task until a user answers; it resumes at `method` with the answer as its event.
 
-    The run history keeps the text that Airflow shows. `text_must_be_present`: refuse to ask under an old text that
-    Airflow kept.
+    The run history keeps the text that Airflow shows, with what has changed since Airflow showed it first.
     """
     reason = Param(
         "", type="string", title="Reason", description="Reason as a sentence. It is stored in the run history."
@@ -116,15 +119,13 @@ def ask(
         params={REASON: reason.serialize(), REQUEST: request.serialize()},
         users=question.users,
     )
-    has_read_all = set(question.body.splitlines()) <= set(body.splitlines())  # an approver, in an old text
-    if text_must_be_present and not has_read_all:
-        raise AirflowFailException(
-            "Airflow still shows the text of the first request of this task, but what to approve has changed "
-            "since. Start a new run: it asks with the current text."
+    question = with_changes(question, subject, body)
+    if question.body != body:
+        context["task"].log.warning(
+            "Airflow's form shows the text of the first request. The page *Kafka rollout* shows what has changed, and "
+            "takes answers to it: %s",
+            question.body[len(body) :],
         )
-    if body != question.body:
-        context["task"].log.info("Airflow shows the text of the first request; the current text: %s", question.body)
-    question = replace(question, subject=subject, body=body)
     record_question(context, ports, question, timeout)
     options = ", ".join(option.label for option in question.options)
     show_waiting(context, f"an answer: {question.subject} ({options})")
@@ -155,11 +156,53 @@ def text_of(subject: str, body: str) -> str:
     return f"{subject}\n\n{body}"
 
 
+def with_changes(question: Question, subject: str, body: str) -> Question:
+    """Return the question with the text that Airflow keeps, and after it the lines that are new or no longer so.
+
+    `subject`, `body`: of Airflow's record. A repeated question has the record's text already.
+    """
+    first, current = text_of(subject, body), text_of(question.subject, question.body)
+    if current.startswith(first):
+        return question
+    new, old = (
+        [line for line in one.splitlines() if line.strip() and line not in other.splitlines()]
+        for one, other in ((current, first), (first, current))
+    )
+    added = [CHANGED, *new, *([_NO_LONGER] if old else ()), *(f"> {line}" for line in old)] if new else ()
+    return replace(question, subject=subject, body="\n\n".join([body, *added]))
+
+
 def newest_request(context: Context, ports: ClusterPorts) -> Asked | None:
     """Return the newest request of this task instance; None if the run history has none."""
-    own = (context["task"].task_id, map_index_of(context))
-    asked = [event for event in events_of(ports.run.events(), Asked) if (event.task_id, event.map_index) == own]
+    asked = _requests(context, ports)
     return asked[-1] if asked else None
+
+
+def _requests(context: Context, ports: ClusterPorts) -> list[Asked]:
+    own = (context["task"].task_id, map_index_of(context))
+    return [event for event in events_of(ports.run.events(), Asked) if (event.task_id, event.map_index) == own]
+
+
+def answered_request(context: Context, ports: ClusterPorts, answer: Answer) -> Asked | None:
+    """Return the request of this task instance that an answer names; the newest if it names none of them."""
+    requests, place, run_id = _requests(context, ports), place_of(context), str(context["ti"].run_id)
+    named = (one for one in reversed(requests) if request_name(run_id, place, one.what, one.text) == answer.request)
+    return next(named, requests[-1] if requests else None)
+
+
+def lacks_changes(context: Context, ports: ClusterPorts, answer: Answer) -> bool:
+    """Return whether an answer approves a text to which a later request of the task added lines."""
+    named, newest = answered_request(context, ports, answer), newest_request(context, ports)
+    if named is None or newest is None or answer.decision is not Decision.APPROVED:
+        return False
+    if set(newest.text.splitlines()) <= set(named.text.splitlines()):
+        return False
+    context["task"].log.warning(
+        "%s approved the first text of the request, and it has changed since. The request is repeated: answer on the "
+        "page *Kafka rollout*, which shows the changes.",
+        answer.by,
+    )
+    return True
 
 
 def shown_body(context: Context, ports: ClusterPorts) -> str:
@@ -187,6 +230,7 @@ def read_answer(context: Context, event: Mapping[str, Any], question: str) -> An
         by=str(user["id"]),
         decision=Decision.of_label(str(event["chosen_options"][0])),
         reason=str((event.get("params_input") or {}).get(REASON) or "").strip(),
+        request=str((event.get("params_input") or {}).get(REQUEST) or ""),
         responder=Responder(
             channel=Channel.AIRFLOW,
             user=str(user["id"]),
@@ -242,8 +286,7 @@ def ask_how_to_continue(
         "\n".join(f"- **{option}**: {texts[option]}" for option in options),
         *((_acceptable(find_doubts(ports.run.events())),) if Decision.ACCEPT in options else ()),
         *(rollback_part(Run(ports, ports.run.load_plan())) if Decision.ROLL_BACK in options else ()),
-        "Airflow does not update this text. For the current state, see the task log, the task state store (key "
-        "`waits_for`) or the page *Kafka rollout*.",
+        NEWER_TEXT,
     )
     question = Question(
         what=ApprovalOf.FAILED_GATE,
@@ -266,11 +309,11 @@ def keep_lock_while_asking(context: Context, ports: ClusterPorts, purpose: str) 
 def why_ask_again(context: Context, ports: ClusterPorts, answer: Answer) -> str:
     """Return why *Roll back* is asked once more; empty for another answer, and if the text lists what it leaves out.
 
-    Airflow keeps the text of the first request, so the page of the run and the log of the task show the rest. The same
-    answer, given again, rolls back: a rollback must stay possible.
+    The page of the run and the log of the task show the rest. The same answer, given again, rolls back: a rollback must
+    stay possible.
     """
-    asked = newest_request(context, ports)
-    if answer.decision is not Decision.ROLL_BACK or _was_repeated(ports.run.events(), asked):
+    asked = answered_request(context, ports, answer)
+    if answer.decision is not Decision.ROLL_BACK or _was_repeated(ports.run.events(), newest_request(context, ports)):
         return ""
     unlisted = unlisted_of_rollback(Run(ports, ports.run.load_plan()), "" if asked is None else asked.text)
     if not unlisted:
@@ -300,7 +343,7 @@ def record_decision(context: Context, ports: ClusterPorts, what: str, answer: An
     ends_pause = asked is not None and asked.is_pause and answer.decision in ENDS_PAUSE
     if ends_pause:
         record_approval(ports, ApprovalOf.PAUSE, answer.by, Decision.APPROVED, f"{what}: {reason}", **given)
-    doubts = _shown_doubts(context, ports, asked) if answer.decision is Decision.ACCEPT else ()
+    doubts = _shown_doubts(context, ports, answer) if answer.decision is Decision.ACCEPT else ()
     if doubts:
         accept_doubts(ports, doubts, answer.by, f"{what}: {reason}", **given)
     decided = record_approval(ports, ApprovalOf.FAILED_GATE, answer.by, answer.decision, f"{what}: {reason}", **given)
@@ -322,27 +365,23 @@ def _acceptable(doubts: Sequence[str]) -> str:
     return f"*{Decision.ACCEPT.label}* accepts this alone:\n\n{doubts_part(doubts[:_MOST_ACCEPTED])}"
 
 
-def _shown_doubts(context: Context, ports: ClusterPorts, asked: Asked | None) -> tuple[str, ...]:
-    """Return the open doubts that the text of the request lists. Airflow keeps the text of a task's first request, so a
-    later doubt was not read, and cannot be.
-    """
+def _shown_doubts(context: Context, ports: ClusterPorts, answer: Answer) -> tuple[str, ...]:
+    """Return the open doubts that the text lists to which an approver answered. A later doubt was not read."""
+    asked = answered_request(context, ports, answer)
     open_doubts = find_doubts(ports.run.events())
     accepted = tuple(doubt for doubt in open_doubts if asked is not None and is_listed(asked.text, doubt))
     if left := [doubt for doubt in open_doubts if doubt not in accepted]:
         context["task"].log.warning(
-            "Not accepted, because the text of the request, which Airflow keeps, does not list it: %s. Retry the node, "
-            "roll back, or accept the log at a shell, where the run then continues: kafka-rollout accept --cluster %s "
-            "--run %s --take-over --as NAME --reason REASON",
+            "Not accepted, because the text of the answered request does not list it: %s. Answer on the page "
+            "*Kafka rollout*, which shows what has changed since Airflow's first text.",
             "; ".join(left),
-            ports.cluster.name,
-            shlex.quote(ports.run_id),
         )
     return accepted
 
 
 def recorded_with(context: Context, ports: ClusterPorts, answer: Answer) -> Any:
     """Return what `record_approval` needs of an answer in Airflow: who answered, the text, and who can answer now."""
-    asked = newest_request(context, ports)
+    asked = answered_request(context, ports, answer)
     return {
         "responder": answer.responder,
         "text": "" if asked is None else asked.text,

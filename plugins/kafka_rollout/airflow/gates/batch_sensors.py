@@ -13,11 +13,13 @@ from airflow.triggers.base import StartTriggerArgs
 
 from kafka_rollout.airflow.approvals.airflow_records import keep_answer, map_index_of
 from kafka_rollout.airflow.approvals.asking import (
+    NEWER_TEXT,
     approvers,
     ask,
     ask_how_to_continue,
     is_answer,
     keep_lock_while_asking,
+    lacks_changes,
     read_answer,
     record_decision,
     recorded_with,
@@ -211,11 +213,11 @@ class BatchTask(RolloutOperator):
         question = Question(
             what=what,
             subject=request.subject(plan),
-            body="\n\n".join([request.body(call), listed, *unread]),
+            body="\n\n".join([request.body(call), listed, *unread, NEWER_TEXT]),
             options=options,
             users=approvers(context, ports),
         )
-        ask(context, ports, question, method="decided", timeout=timeout, text_must_be_present=True)
+        ask(context, ports, question, method="decided", timeout=timeout)
 
     def decided(self, context: Context, event: dict[str, Any]) -> Any:
         """Continue with the decision of an approver."""
@@ -232,7 +234,7 @@ class BatchTask(RolloutOperator):
                 self.ask(context, ports, batch, why)
             due = loop.due_approval(roll, batch) if self.gate is GateOf.BEFORE else None
             if answer.decision in {Decision.APPROVED, Decision.REJECTED}:
-                if due is not None and answer.reason:
+                if due is not None and answer.reason and not lacks_changes(context, ports, answer):
                     self._record_approval(context, roll.run, due, answer)
             else:
                 decision = record_decision(context, ports, what, answer)

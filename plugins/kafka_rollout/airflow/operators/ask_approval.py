@@ -9,10 +9,12 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from kafka_rollout.airflow.approvals.airflow_records import keep_answer
 from kafka_rollout.airflow.approvals.asking import (
+    NEWER_TEXT,
     approvers,
     ask,
     decide_roll_back,
     keep_lock_while_asking,
+    lacks_changes,
     read_answer,
     recorded_with,
     shown_body,
@@ -69,7 +71,8 @@ class ApprovalOperator(RolloutOperator):
             chosen = answer.decision.label
             if not answer.reason:
                 self.log.warning("%s chose '%s' without a reason: the request is repeated.", answer.by, chosen)
-            if not answer.reason or why_ask_again(context, ports, answer):
+            repeats = lacks_changes(context, ports, answer) or why_ask_again(context, ports, answer)
+            if not answer.reason or repeats:
                 self._ask(context, run, shown_body(context, ports))
             shorten_lease(ports, f"{self.what.noun(plan.direction)} to {plan.target}: {chosen}")
             given = recorded_with(context, ports, answer)
@@ -98,7 +101,7 @@ class ApprovalOperator(RolloutOperator):
             options=self.choices(run.plan),
             users=approvers(context, run.ports),
         )
-        ask(context, run.ports, question, method="answered", timeout=timeout, text_must_be_present=True)
+        ask(context, run.ports, question, method="answered", timeout=timeout)
 
     def choices(self, plan: Plan) -> tuple[Decision, ...]:
         """Return the possible answers. If every node already ran the target, there is no node to roll back."""
@@ -119,14 +122,14 @@ class ApprovalOperator(RolloutOperator):
         skip_if(reason)
 
     def body(self, context: Context, run: Run) -> str:
-        """Return the Markdown text, always the same for the same plan."""
+        """Return the Markdown text, always the same for the same plan and the same doubts."""
         body = self.approval.body(self._call(context, run))
         if self._offers_roll_back(run.plan):
             body += f"\n\n**{Decision.ROLL_BACK.label}** rolls back every node to {run.plan.source} instead."
             if self.what is ApprovalOf.FINALIZE:
                 body += " A rollback is not possible after this approval."
             body = "\n\n".join([body, *kept_rollback_part(run, self.what)])
-        return body
+        return f"{body}\n\n{NEWER_TEXT}"
 
     def _call(self, context: Context, run: Run) -> StepCall:
         return StepCall(ports=run.ports, request=request_in(context), plan_or_none=run.plan, log=self.log)

@@ -24,8 +24,10 @@ from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.notifications.due import ClusterHistory, RunHistory, due_notifications
 from kafka_rollout.procedure.kinds import KINDS
 from kafka_rollout.procedure.progress import Progress
+from kafka_rollout.run.events import Asked
 
 LINES_SHOWN = 200
+_PIECE = 1000  # characters
 
 
 def console_of(
@@ -77,11 +79,28 @@ def console_of(
         "dag_id": dag_id,
         "has_report": run.end is not None,
         "can_answer": asked is not None and may_answer(dag_id, asked.users),
+        "asked": _asked(run.run_id, asked) if asked is not None and may_answer(dag_id, asked.users) else None,
         "controls": _controls(run, status.phase) if may_control(dag_id) else (),
         "has_traffic": bool(run.plan and run.plan.terms and run.plan.terms.traffic),
         "notified": _notified(cluster.name, run, status, settings, now),
     }
     return shown
+
+
+def _asked(run_id: str, asked: Asked) -> dict[str, Any]:
+    """Return the lines of a request, each in short pieces that stay whole, and the name that an answer to them gives.
+
+    The page compares them with Airflow's text, with which they begin: a user who can write to the run history can add
+    lines, but hide none.
+    """
+    from kafka_rollout.airflow.approvals.airflow_records import instance_name, request_name
+
+    place = instance_name(asked.task_id, asked.map_index)
+    lines = [
+        [line[at : at + _PIECE] for at in range(0, len(line), _PIECE)]
+        for line in asked.text.partition("\n\n")[2].split("\n")
+    ]
+    return {"lines": lines, "name": request_name(run_id, place, asked.what, asked.text)}
 
 
 def _controls(run: RunState, phase: Phase) -> tuple[str, ...]:

@@ -123,21 +123,20 @@ const api = (run) => `../api/v2/dags/${encodeURIComponent(run.dag_id)}/dagRuns/$
 
 function answer(found, run, waits) {
   const request = run.request;
-  const mapped = drafts.get(request.record_id)?.mapIndex ?? -1;
-  const instance = mapped < 0 ? "" : `/mapped/${mapped}`;
+  const instance = request.map_index < 0 ? "" : `/mapped/${request.map_index}`;
   const form = link("Airflow's form", `../dags/${encodeURIComponent(run.dag_id)}/runs/${encodeURIComponent(run.run_id)}/tasks/${encodeURIComponent(request.task_id)}${instance}/required_actions`);
   if (!run.can_answer) {
     return h("p", { key: "cannot", class: "why" }, `You cannot answer this request. It can be answered by ${waits.who.join(", ")}.`);
   }
-  if (!drafts.has(request.record_id)) {
-    drafts.set(request.record_id, { option: "", reason: "", sending: false, sent: "", problem: "", body: null });
-    readRequest(run, request);
+  const id = `${request.record_id} ${request.asked_at}`; // a repeated request has the same record
+  if (!drafts.has(id)) {
+    drafts.set(id, { option: "", reason: "", sending: false, sent: "", problem: "", body: null, name: "" });
+    readRequest(run, request, drafts.get(id));
   }
-  const draft = drafts.get(request.record_id);
+  const draft = drafts.get(id);
   if (draft.sent) return h("p", { key: "sent", class: "why", role: "status" }, draft.sent);
   const early = now() < request.asked_at + ANSWER_AFTER_S;
   const ready = draft.option && draft.reason.trim() && draft.body !== null && !page.problem && !draft.sending && !early;
-  const id = request.record_id;
   return h("form", { key: `answer ${id}`, class: "answer", on: { submit: (event) => { event.preventDefault(); send(run, request, draft); } } },
     draft.body && h("details", { key: "body", open: run.phase === "waiting-for-approval" || !run.gates.length }, h("summary", null, "Text of the request"), h("div", { class: "request", tabindex: "0", role: "region", "aria-label": "Text of the request" }, markdown(draft.body))),
     h("fieldset", null, h("legend", null, "Your answer"),
@@ -164,12 +163,15 @@ function reasonField(draft) {
     h("textarea", { rows: "2", required: true, maxlength: "2000", on: { input: (event) => { draft.reason = event.target.value; draw(); } } }));
 }
 
-async function readRequest(run, request) {
+// Airflow keeps the text of the first request. A later one begins with it, and adds what has changed since.
+async function readRequest(run, request, draft) {
   try {
     const detail = await recordOf(run, request);
-    if (detail) Object.assign(drafts.get(request.record_id), { body: detail.body ?? "", mapIndex: detail.task_instance.map_index });
+    const [first, newest] = [detail?.body ?? "", run.asked.lines.map((pieces) => pieces.join("")).join("\n")];
+    const added = newest.startsWith(first) ? newest.slice(first.length) : "";
+    if (detail) Object.assign(draft, { first, body: first + added, name: added ? run.asked.name : detail.params?.request?.value });
   } catch (error) {
-    drafts.get(request.record_id).problem = `Airflow does not show the text of the request: ${error.message}.`;
+    draft.problem = `Airflow does not show the text of the request: ${error.message}.`;
   }
   draw();
 }
@@ -180,9 +182,9 @@ async function send(run, request, draft) {
   draw();
   try {
     const detail = await recordOf(run, request);
-    if (!detail || (detail.body ?? "") !== draft.body) throw new Error("the task asks something else now. Read its new request");
-    const address = `${api(run)}/taskInstances/${encodeURIComponent(request.task_id)}/${draft.mapIndex ?? -1}/hitlDetails`;
-    const body = JSON.stringify({ chosen_options: [draft.option], params_input: { reason: draft.reason.trim(), request: detail.params?.request?.value } });
+    if (!detail || (detail.body ?? "") !== draft.first) throw new Error("the task asks something else now. Read its new request");
+    const address = `${api(run)}/taskInstances/${encodeURIComponent(request.task_id)}/${request.map_index}/hitlDetails`;
+    const body = JSON.stringify({ chosen_options: [draft.option], params_input: { reason: draft.reason.trim(), request: draft.name } });
     await ask(address, { method: "PATCH", headers: { "Content-Type": "application/json" }, body });
     draft.sent = `You answered “${draft.option}” at ${clock(now())}. Airflow continues the task in a moment.`;
   } catch (error) {
