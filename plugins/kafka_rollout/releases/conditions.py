@@ -60,7 +60,9 @@ class TopicsCondition:
     """One topic has all of these values in effect."""
 
     kind: Literal["topics"]
-    settings: tuple[TopicSetting, ...]
+    settings: tuple[TopicSetting, ...] = ()
+    names: tuple[str, ...] = ()
+    """Only of these topics; empty: any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -273,7 +273,7 @@ def _of_topics(
     names = {*dynamic.topics, *(one.topic for one in (facts.state.partitions if facts.state else ()))}
     of_brokers = [_of_brokers(setting, dynamic, configs, of, facts.cluster) for setting in condition.settings]
     met, unknown = [], []
-    for topic in sorted(names):
+    for topic in sorted(names.intersection(condition.names) if condition.names else names):
         own = dynamic.topics.get(topic, {})
         answered = _all(
             (_YES if one.has(own[one.name]) else _NO) if one.name in own else inherited

@@ -447,3 +447,15 @@ def test_the_last_known_leader_is_not_elected_on_a_target_that_counts_with_eligi
     """KAFKA-19522: a downgrade to 4.0.x keeps the level, which 4.0 supports."""
     assert answers("4.1.1", "4.0.2", elr=level)["KAFKA-19522"] is applies
     assert "KAFKA-19522" not in answers("4.1.1", "4.1.0", elr=level)
+
+
+def test_share_groups_of_the_early_access_are_not_upgraded_and_not_taken_back_to_it() -> None:
+    groups = replace(state(SEPARATE), groups=(GroupState(group_id="g", type="share", state="Empty"),))
+    used = DynamicConfigs(topics={"__share_group_state": {}})
+    for path, name in ((("4.0.1", "4.3.1"), "share-groups-of-4.0"), (("4.2.1", "4.0.2"), "share-groups-before-4.1")):
+        for known in ({"seen": groups, "dynamic": DynamicConfigs()}, {"dynamic": used}):
+            assert findings(*path, config={}, **known)[name].severity is Severity.BLOCKER
+        assert answers(*path, config={}, dynamic=DynamicConfigs())[name] is Applicability.NO
+        assert answers(*path, config={})[name] is Applicability.UNKNOWN, "the topics were not read"
+    assert not {"share-groups-of-4.0", "share-groups-before-4.1"} & answers("4.1.1", "4.3.1", dynamic=used).keys()
+    assert "share-groups-of-4.0" not in answers("3.9.1", "4.3.1", dynamic=used)
