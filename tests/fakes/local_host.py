@@ -37,6 +37,14 @@ case $1 in */sync) ;; *) "$@" || exit ;; esac
 if test "$changes" -ge "$cut"; then kill -9 "$(cat shell)"; fi"""
 
 
+def without_root() -> list[str]:
+    """Words before a command that run it as another user than root.
+
+    `user` of `subprocess` copies the page tables of the tests' process for each command (fork instead of vfork).
+    """
+    return ["setpriv", "--reuid=65534"] if os.geteuid() == 0 else []
+
+
 def permitted(sudoers: str, words: Sequence[str]) -> bool:
     """Whether a line permits the command, as sudo reads literal arguments and regular expressions."""
     user, program, arguments = words[3], words[4], " ".join(words[5:])

@@ -28,7 +28,7 @@ from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.releases.reported import identify_release
 from kafka_rollout.wiring.cluster_ports import _reach_nodes
-from tests.fakes.local_host import LocalHost
+from tests.fakes.local_host import LocalHost, without_root
 from tests.paths import INCLUDE
 
 RELEASE = Release(4, 3, 1)
@@ -334,8 +334,7 @@ class _AsOther:
 
     def run(self, host: str, command: str | Sequence[str], *, text: str | None = None, **more: object) -> Done:
         line = command if isinstance(command, str) else shlex.join(command)
-        user = 65534 if os.geteuid() == 0 else None
         ran = subprocess.run(
-            ["sh", "-c", line], input=text, capture_output=True, text=True, user=user, cwd=self.login, check=False
+            [*without_root(), "sh", "-c", line], input=text, capture_output=True, text=True, cwd=self.login, check=False
         )
         return Done(ran.returncode, ran.stdout.encode(), ran.stderr)

@@ -23,9 +23,9 @@ from kafka_rollout.nodes.runtimes.hosts.start_paths import read_start_paths
 from kafka_rollout.nodes.runtimes.hosts.user_access import read_unit_user
 from kafka_rollout.planning.findings.start_paths import start_path_findings
 from kafka_rollout.releases.facts import Release
+from tests.fakes.local_host import without_root
 
 OLD, NEW = Release(3, 9, 1), Release(4, 3, 1)
-_NOBODY = 65534
 
 
 @dataclass
@@ -60,9 +60,8 @@ class ShellOfThisMachine:
         return self._run(line, text)
 
     def _run(self, line: str, text: str) -> Done:
-        user = _NOBODY if os.geteuid() == 0 else None
         ran = subprocess.run(
-            ["sh", "-c", line], input=text.encode(), capture_output=True, user=user, check=False, timeout=60
+            [*without_root(), "sh", "-c", line], input=text.encode(), capture_output=True, check=False, timeout=60
         )
         return Done(ran.returncode, ran.stdout, ran.stderr.decode())
 
