@@ -30,6 +30,11 @@ def nodes_of(source: str) -> tuple[ast.AST, ...]:
     return tuple(ast.walk(parsed(source)))
 
 
+def name_of(node: ast.expr) -> str:
+    """The last name of an expression such as `name` or `module.name`; empty for others."""
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
 def folders() -> list[str]:
     """All folders of all rooms with modules: `base`, `base/system`, …"""
     found = {str(path.parent.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py")}

@@ -8,16 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.architecture.rooms import PACKAGE, nodes_of, parsed
+from tests.architecture.rooms import PACKAGE, name_of, nodes_of, parsed
 
 CHECKS = {"refuse_answer", "refuse_claimed_name"}
 # Events that an answer makes, and the call that ends the lock of another run.
 ACTS = {"Approval", "TakenOver", "PauseAsked", "ResumeAsked", "StopAsked", "break_", "take_over_claims"}
 CLASSES_BY_NAME = {"CONTROLS"}
-
-
-def name_of(node: ast.expr) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
 def unchecked(source: str) -> Iterator[str]:

@@ -32,7 +32,10 @@ def starters() -> Iterator[str]:
         name = str(path.relative_to(PACKAGE))
         for function in functions(parsed(path.read_text())):
             if any(
-                isinstance(one, ast.Call) and ast.unparse(one.func).endswith("runtime.start")
+                isinstance(one, ast.Call)
+                and isinstance(one.func, ast.Attribute)
+                and one.func.attr == "start"
+                and ast.unparse(one.func.value).endswith("runtime")
                 for one in ast.walk(function)
             ):
                 yield f"{name}:{function.name}"

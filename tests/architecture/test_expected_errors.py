@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from tests.architecture.rooms import PACKAGE, by_function, parsed
+from tests.architecture.rooms import PACKAGE, by_function, name_of, parsed
 
 MAKERS = {
     "preparation/metadata_errors.py:expected_of": "from the plan, its findings and the logs",
@@ -18,7 +18,7 @@ def makes(source: str) -> Iterator[tuple[str, int]]:
     for top in parsed(source).body:
         name = getattr(top, "name", "") or (ast.unparse(top.targets[0]) if isinstance(top, ast.Assign) else "")
         for node in ast.walk(top):
-            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("ExpectedErrors"):
+            if isinstance(node, ast.Call) and name_of(node.func).endswith("ExpectedErrors"):
                 yield name, node.lineno
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from kafka_rollout.model.log_directories import DIRECTORY_KEYS
-from tests.architecture.rooms import PACKAGE, parsed
+from tests.architecture.rooms import PACKAGE, nodes_of
 
 READS = "model/log_directories.py"
 
@@ -16,15 +16,15 @@ READS = "model/log_directories.py"
 def values_taken(source: str) -> Iterator[str]:
     """Yield each expression that takes the value of such a setting: `config["log.dirs"]`, `config.get(key)` in a loop
     over the settings."""
-    tree = parsed(source)
+    nodes = nodes_of(source)
     keys = {
         one.target.id
-        for one in ast.walk(tree)
+        for one in nodes
         if isinstance(one, ast.For | ast.comprehension)
         and isinstance(one.target, ast.Name)
         and "DIRECTORY_KEYS" in ast.unparse(one.iter)
     }
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "split":
             taken = [part for part in ast.walk(node.func.value) if isinstance(part, ast.Call | ast.Subscript)]
             yield from (ast.unparse(node) for part in taken if _key(part) in keys)

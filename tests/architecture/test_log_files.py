@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.architecture.rooms import parsed
+from tests.architecture.rooms import nodes_of
 from tests.paths import ROOT
 
 KEPT = {
@@ -25,13 +25,13 @@ KEPT = {
 
 def literals(source: str) -> Iterator[str]:
     """The texts of a file that are not docstrings."""
-    tree = parsed(source)
+    nodes = nodes_of(source)
     texts = {
         id(node.value)
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
     }
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in texts:
             yield node.value.replace("\\", "")
 
