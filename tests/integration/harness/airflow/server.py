@@ -32,6 +32,7 @@ ADMIN, APPROVER, OTHER = "admin", "anna", "otto"
 PATIENCE_S = 900.0  # limit of each wait: for a busy machine
 DONE = {"success", "failed"}
 MOST_ANSWERS = 3  # to one question
+_LOOK_S = 2.0  # between two looks at a run: each is two or three requests to the API server
 
 # Snapshots within seconds instead of an hour; set from the start, so no node is restarted for it.
 QUICK_SNAPSHOTS = {"metadata.log.max.snapshot.interval.ms": "5000"}
@@ -214,7 +215,7 @@ class Run:
             assert not questions, f"{task_id} was to ask, but {self.described(questions)}"
             assert state not in DONE, f"{task_id} was to ask, but the run ended {state}: {self.failures()}"
             assert time.monotonic() < deadline, f"{task_id} did not ask in {timeout_s:.0f} s: {self.states()}"
-            time.sleep(0.5)
+            time.sleep(_LOOK_S)
 
     def answer(self, task_id: str, option: str, reason: str, *, by: str = APPROVER) -> None:
         self.airflow.client(by).answer(self.dag_id, self.run_id, task_id, option, reason=reason)
@@ -261,7 +262,7 @@ class Run:
                 return
             assert state not in DONE, f"{task_id} was to succeed, but the run ended {state}: {self.failures()}"
             assert time.monotonic() < deadline, f"{task_id} did not succeed in {timeout_s:.0f} s: {self.states()}"
-            time.sleep(0.5)
+            time.sleep(_LOOK_S)
 
     def wait_done(self, *, timeout_s: float = PATIENCE_S) -> str:
         """Until the run is over; a question that nobody expects is a failure."""
@@ -272,7 +273,7 @@ class Run:
                 return state
             assert not questions, f"nobody expected that {self.described(questions)}"
             assert time.monotonic() < deadline, f"the run was not over in {timeout_s:.0f} s: {self.states()}"
-            time.sleep(0.5)
+            time.sleep(_LOOK_S)
 
     def wait_success(self, *, timeout_s: float = PATIENCE_S) -> None:
         state = self.wait_done(timeout_s=timeout_s)
