@@ -2,8 +2,9 @@
 
 The tests of a file stay on one worker, which shares the file's clusters. All files that use the shared Airflow server
 (fixture `airflow`) stay on one worker, so that it is started once, and so do those of tests/architecture, which parse
-the same sources. A test with brokers waits for a good part of its time: such files and the others take turns, so that
-the workers do not wait all at once. Long files start first: the short ones fill the gaps at the end.
+the same sources, and of tests/spark, which share a Spark session. A test with brokers waits for a good part of its
+time: such files and the others take turns, so that the workers do not wait all at once. Long files start first: the
+short ones fill the gaps at the end.
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ LONGEST_FIRST = (
     "tests/unit/roll/test_pauses.py",
     "tests/dags/runs/test_registration.py",
 )
+_ONE_WORKER = ("tests/architecture/", "tests/spark/")
 
 
 @cache
@@ -91,8 +93,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> LoadFileS
 class _FilesAndAirflow(LoadFileScheduling):
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.split("::", 1)[0]
-        if file.startswith("tests/architecture/"):
-            return "architecture"
+        for folder in _ONE_WORKER:
+            if file.startswith(folder):
+                return folder
         return "airflow" if needs_airflow(ROOT / file) else file
 
 
