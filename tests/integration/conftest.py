@@ -50,7 +50,7 @@ def make_cluster(tmp_path: Path, release_cache: ReleaseCache, class_archives: Cl
         folder = tmp_path / f"cluster-{next(numbers)}"
         made.append(folder)  # before the start: a cluster that fails to start is stopped too
         name = name or f"test-{next(numbers)}"
-        class_archives.record(Release.parse(release))
+        class_archives.record_if_often(Release.parse(release))
         return LocalCluster.create(folder, name, Release.parse(release), cache=release_cache, **options)
 
     yield make
@@ -68,7 +68,7 @@ def make_shared_cluster(
     def make(release: str, *, name: str = "shared", **options: Any) -> LocalCluster:
         folder = tmp_path_factory.mktemp(name)
         made.append(folder)
-        class_archives.record(Release.parse(release))
+        class_archives.record_if_often(Release.parse(release))
         return LocalCluster.create(folder, name, Release.parse(release), cache=release_cache, **options)
 
     yield make

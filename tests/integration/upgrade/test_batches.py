@@ -13,8 +13,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import events_of
 from kafka_rollout.run.step_events import Started, Stopping, TrafficCompared
+from tests.class_archives import ClassArchives
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.airflow.server import QUICK_SNAPSHOTS, all_run, every_gate_has_evidence
 from tests.integration.harness.shell import APPROVED, QUICK, Shell, later_starts
@@ -35,8 +37,11 @@ TWO_COPIES = {
 }
 
 
-def test_a_downgrade_in_batches_is_killed_in_a_batch_and_resumed(make_cluster: MakeCluster, tmp_path: Path) -> None:
+def test_a_downgrade_in_batches_is_killed_in_a_batch_and_resumed(
+    make_cluster: MakeCluster, class_archives: ClassArchives, tmp_path: Path
+) -> None:
     """Racks: a with 1 and 3, b with 2 and 4. The first broker is restarted alone."""
+    class_archives.record_if_often(Release(4, 2, 1))  # seven nodes go down to it
     cluster = make_cluster(
         "4.3.1",
         name="shell",
