@@ -54,7 +54,7 @@ def traffic(cluster: LocalCluster, folder: Path) -> Iterator[Path]:
     finally:
         verdict = stop(cluster.spec, folder)
     print(verdict)
-    assert verdict.ok, verdict
+    assert verdict.is_clean, verdict
 
 
 def acknowledged(folder: Path) -> int:
