@@ -277,7 +277,8 @@ _SECRET = re.compile(
 )
 _OPTION = re.compile(rf"((?:^|\s)-{{1,2}}[\w-]*(?:{_NAME}|pass)[\w-]*\s+)(\"[^\"]*\"|'[^']*'|\S+)", re.IGNORECASE)
 _REST = re.compile(
-    r"(jaas\S*\s*\\?[=:]\s*|authorization\b[\"']?\s*\\?[=:]?\s*|-----BEGIN [A-Z0-9 ]+-----).*", re.IGNORECASE
+    r"(jaas\S*\s*\\?[=:]\s*|\bcookie:\s*|authorization\b[\"']?\s*\\?[=:]?\s*|-----BEGIN [A-Z0-9 ]+-----).*",
+    re.IGNORECASE,
 )
 _SCHEME = re.compile(r"\b((?:Bearer|Basic|Negotiate)\s+)[A-Za-z0-9._~+/=-]{6,}")
 _INVALID = re.compile(rf"(Invalid value )(.*)( for configuration \S*(?:{_NAME}|jaas|\.key\b))", re.IGNORECASE)
@@ -285,12 +286,14 @@ _BASE64 = re.compile(
     r"\s*(?:[A-Za-z0-9+/]{40,}={0,2}|[A-Za-z0-9+/]+={1,2}|-----END [A-Z0-9 ]+-----)\s*"
 )  # of a PEM block
 _ADDRESS = re.compile(r"://[^/\s@]+@")
-# Of a JSON web token, `curl -u NAME:…`, a user in ZooKeeper or in the address of Oracle's driver, a word after
-# `with password`, and a quoted one after `password`.
+# Of a JSON web token, `curl -u NAME:…` and `--user`, `sshpass -p`, `ldapsearch -w`, `mysql -p…`, a signature in an
+# address, a user in ZooKeeper or in the address of Oracle's driver, a word after `with password`, and a quoted one
+# after `password`.
 _TOKEN = re.compile(r"\beyJ[\w-]+\.[\w-]*(?:\.[\w-]*)?")
 _OTHERS = re.compile(
-    r"((?:^|\s)-u\s+[^\s:]+:|\bsuper:|\bjdbc:oracle:\w+:[^/\s]+/|\bwith (?:pass(?:word|phrase)) |"
-    r"\bpassword (?=[\"']))(\"[^\"]*\"|'[^']*'|[^\s@]+)",
+    r"((?:^|\s)(?:-u|--user)(?:\s+|=)[^\s:]+:|\bsshpass\s+-p\s*|\bldap\w+\s(?:.*?\s)?-w\s*|"
+    r"\bmysql\w*\s(?:.*?\s)?-p(?=\S)|[?&]sig=|\bsuper:|\bjdbc:oracle:\w+:[^/\s]+/|"
+    r"\bwith (?:pass(?:word|phrase)) |\bpassword (?=[\"']))(\"[^\"]*\"|'[^']*'|[^\s@]+)",
     re.IGNORECASE,
 )
 # A client chooses how long a line is: a group id has up to 32,767 bytes.

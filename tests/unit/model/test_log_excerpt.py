@@ -72,6 +72,17 @@ NAMES = (
         ('PASSWORD "hunter2" SCRAM', "PASSWORD [hidden] SCRAM"),
         ("jdbc:oracle:thin:scott/hunter2@h", "jdbc:oracle:thin:scott/[hidden]@h"),
         ("auth super:hunter2", "auth super:[hidden]"),
+        ("+ curl --user ops:hunter2 https://lb/drain", "+ curl --user ops:[hidden] https://lb/drain"),
+        ("+ curl --user=ops:hunter2 https://lb/drain", "+ curl --user=ops:[hidden] https://lb/drain"),
+        ("sshpass -p hunter2 ssh lb", "sshpass -p [hidden] ssh lb"),
+        ("ldapsearch -x -D cn=ops -w hunter2 -b dc=a", "ldapsearch -x -D cn=ops -w [hidden] -b dc=a"),
+        ("mysql -u ops -phunter2 -e drain", "mysql -u ops -p[hidden] -e drain"),
+        ("mysql -p -e drain", "mysql -p -e drain"),
+        (
+            "for https://a.net/repomd.xml?sp=rl&sig=hunter2%3D [a]",
+            "for https://a.net/repomd.xml?sp=rl&sig=[hidden] [a]",
+        ),
+        ("Set-Cookie: session=hunter2; Path=/", "Set-Cookie: [hidden]"),
         (
             "Keystore was tampered with, or password was incorrect",
             "Keystore was tampered with, or password was incorrect",
@@ -86,7 +97,10 @@ def test_possible_credentials_are_hidden(line: str, shown: str | None) -> None:
     assert not any(secret in found for secret in ("hunter2", "abc", "def", "ghi")), found
 
 
-@pytest.mark.parametrize("word", ["team.orders-", "password", "a.b-", "-p", "user_", "Invalid value ", " pass", "x\t="])
+@pytest.mark.parametrize(
+    "word",
+    ["team.orders-", "password", "a.b-", "-p", "mysql ", "ldapsearch ", "user_", "Invalid value ", " pass", "x\t="],
+)
 def test_a_line_that_a_client_makes_long_is_hidden_in_time(word: str) -> None:
     line = ("ERROR Preparing to rebalance group " + word * 32_767)[:32_767]
     begin = time.process_time()
