@@ -19,6 +19,7 @@ from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 from cryptography import x509
+from cryptography.x509.oid import NameOID
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -65,6 +66,16 @@ _HTTP_OPTIONS = frozenset(
 )
 _OWN_HEADERS = frozenset(["accept-encoding", "connection", "content-length", "host", "transfer-encoding"])
 _HeaderName = Annotated[str, StringConstraints(pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")]  # RFC 9110, token
+
+
+# X500Principal.getName(RFC2253).
+_NAMED_BY_JAVA = frozenset(
+    (
+        *(NameOID.COMMON_NAME, NameOID.LOCALITY_NAME, NameOID.STATE_OR_PROVINCE_NAME, NameOID.ORGANIZATION_NAME),
+        *(NameOID.ORGANIZATIONAL_UNIT_NAME, NameOID.COUNTRY_NAME, NameOID.STREET_ADDRESS, NameOID.DOMAIN_COMPONENT),
+        NameOID.USER_ID,
+    )
+)
 
 
 class HttpAccess(BaseModel):
@@ -215,7 +226,8 @@ class ClientSecurity(BaseModel):
 
     @property
     def principal(self) -> str | None:
-        """The user as Kafka's default principal builder names it; None if only the token or the broker has the name."""
+        """The user as Kafka's default principal builder names it; None if only the token or the broker has the name, or
+        if the certificate's subject has an attribute that Java writes with its number and value in hexadecimal."""
         if self.uses_sasl:
             return None if self.uses_oauth else f"User:{self.username}"
         if not (self.uses_tls and self.certificate_location):
@@ -223,6 +235,8 @@ class ClientSecurity(BaseModel):
         try:
             certificate = x509.load_pem_x509_certificate(read_regular(Path(self.certificate_location)))
         except (OSError, ValueError, UserError):
+            return None
+        if any(attribute.oid not in _NAMED_BY_JAVA for attribute in certificate.subject):
             return None
         return f"User:{certificate.subject.rfc4514_string()}"
 

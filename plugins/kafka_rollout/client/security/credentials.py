@@ -84,6 +84,8 @@ def _jaas_example(mechanism: str) -> str:
 
 _BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
 _JKS, _DER = b"\xfe\xed\xfe\xed", b"\x30"
+# keyBag and pkcs8ShroudedKeyBag (RFC 7292). OpenSSL and Java encrypt a key alone, not the name of its bag.
+_KEY_BAG = re.compile(rb"\x06\x0b\x2a\x86\x48\x86\xf7\x0d\x01\x0c\x0a\x01[\x01\x02]")
 _HEADERS = re.compile(r"(?:[^\r\n:]+:[^\r\n]*[\r\n]+)+")  # of an encrypted key
 
 
@@ -374,6 +376,11 @@ class _Properties:
             file = location if _is_bare(content) else _in_memory(pem)
             return _certificate(file, file, password)
         found = self._pkcs12(_STORE, path, content, self._settings.get(_STORE_PASSWORD))
+        if len(_KEY_BAG.findall(content)) > 1:
+            raise self._wrong(
+                f"{_STORE} {path} contains several keys, of which Java chooses one by the certificate of each listener",
+                f"Leave the key of one user in it. List them: keytool -list -keystore {shlex.quote(str(path))}",
+            )
         if found.key is None or found.cert is None:
             raise self._wrong(f"{_STORE} {path} contains no key with its certificate", "Use the keystore of the user.")
         others = [one.certificate for one in found.additional_certs]

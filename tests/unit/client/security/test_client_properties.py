@@ -117,8 +117,8 @@ def test_pkcs12_stores_are_converted_in_memory(certificates: Path) -> None:
     assert sorted(certificates.iterdir()) == sorted([*before, certificates / "client.properties"])
 
 
-def test_of_a_store_with_two_keys_the_chain_of_one_is_used(certificates: Path) -> None:
-    """A store of keytool can have several keys. cryptography lists their certificates beside those of the issuers."""
+def test_of_a_store_with_certificates_of_others_the_chain_of_the_key_is_used(certificates: Path) -> None:
+    """cryptography lists them beside those of the issuers."""
     ca, _ = authority(certificates)
     certificate(certificates, "other", authority(certificates))
     key = serialization.load_pem_private_key((certificates / "rollout.key").read_bytes(), None)
@@ -146,6 +146,25 @@ def test_a_child_process_can_read_what_is_in_memory(certificates: Path) -> None:
     read = _read(certificates, f"security.protocol=SSL\nssl.truststore.certificates={pem}\n")
     done = subprocess.run(["cat", read.ca_location or ""], capture_output=True, check=True)
     assert done.stdout == (certificates / "ca.pem").read_bytes()
+
+
+@pytest.mark.jvm
+def test_a_keystore_with_several_keys_is_refused(tmp_path: Path) -> None:
+    keytool = java_home() / "bin" / "keytool"
+    if not keytool.exists():
+        pytest.skip("this Java has no keytool")
+    security = f"security.protocol=SSL\nssl.keystore.location={tmp_path}/own.p12\nssl.keystore.password={SECRET}\n"
+
+    def make(name: str) -> None:
+        about = ("-genkeypair", "-alias", name, "-dname", f"CN={name}", "-keyalg", "EC", "-storetype", "PKCS12")
+        store = ("-keystore", tmp_path / "own.p12", "-storepass", SECRET)
+        subprocess.run([keytool, *about, *store], check=True, capture_output=True)
+
+    make("rollout")
+    assert _read(tmp_path, security).principal == "User:CN=rollout"
+    make("another")
+    with pytest.raises(UserError, match=r"own\.p12 contains several keys, of which Java chooses one"):
+        _read(tmp_path, security)
 
 
 @pytest.mark.jvm

@@ -5,10 +5,15 @@ from __future__ import annotations
 import json
 import logging
 import pickle
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.system.files import write_whole
@@ -138,6 +143,21 @@ def test_the_principal_is_the_user_or_the_subject_of_the_certificate(tmp_path: P
     broken = mutual.model_copy(update={"certificate_location": str(tmp_path / "broken.pem")})
     seen = [each.principal for each in (_secured(), mutual, broken, ClientSecurity())]
     assert seen == ["User:rollout", "User:CN=rollout", None, "User:ANONYMOUS"]
+
+
+@pytest.mark.parametrize("attribute", [NameOID.EMAIL_ADDRESS, NameOID.SERIAL_NUMBER])
+def test_a_subject_that_java_writes_in_hexadecimal_has_no_name(
+    tmp_path: Path, attribute: x509.ObjectIdentifier
+) -> None:
+    # Java: User:1.2.840.113549.1.9.1=#160f...,CN=rollout
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "rollout"), x509.NameAttribute(attribute, "7")])
+    now = datetime.now(UTC)
+    made = x509.CertificateBuilder(subject, subject, key.public_key(), 7, now, now + timedelta(days=1))
+    content = made.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+    (tmp_path / "own.pem").write_bytes(content)
+    files = {"certificate_location": str(tmp_path / "own.pem"), "key_location": str(tmp_path / "own.key")}
+    assert ClientSecurity.model_validate({"protocol": "SSL", **files}).principal is None
 
 
 def test_the_test_traffic_may_have_a_user_of_its_own() -> None:
