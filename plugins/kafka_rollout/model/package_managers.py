@@ -196,14 +196,21 @@ def download_again_of(install: Sequence[str]) -> tuple[str, ...]:
 
 
 def refresh_of(install: Sequence[str]) -> tuple[str, ...]:
-    """Return the command after which a trial and an installation read the lists of the repositories again; empty with
-    apt, whose lists change only with `apt-get update`, and for an unknown program."""
+    """Return the command that reads the lists of the repositories again, and leaves those of a repository that does not
+    respond as they are; empty with apt, whose lists change only with `apt-get update`, and for an unknown program."""
     read = _read(install)
     if read is None or read.program in _APT:
         return ()
     if read.program in _DNF:
-        return (*install[: read.number + 1], *read.chosen, "clean", "expire-cache")
+        # Not `clean expire-cache`: without the repository, dnf could install nothing then, nor take a paused run back.
+        return (*install[: read.number + 1], *read.chosen, "makecache", "--refresh")
     return (*install[: read.number + 1], *read.before, "refresh")
+
+
+def find_unread(printed: str) -> str:
+    """Return the line that says that a repository could not be read; empty if there is none."""
+    found = _UNREAD.search(printed)
+    return "" if found is None else found[0].strip(" -")
 
 
 def read_answer(install: Sequence[str], version: str, code: int, printed: str) -> tuple[PackageAnswer, str]:
@@ -214,8 +221,8 @@ def read_answer(install: Sequence[str], version: str, code: int, printed: str) -
         return (PackageAnswer.OFFERED if code == 0 else PackageAnswer.UNKNOWN), ""
     version = version.rpartition(":")[2]  # zypper does not print the epoch
     if missing := _MISSING.search(printed):
-        if unread := _UNREAD.search(printed):
-            return PackageAnswer.UNKNOWN, unread[0].strip(" -")
+        if unread := find_unread(printed):
+            return PackageAnswer.UNKNOWN, unread
         why = missing[0].strip()
         return PackageAnswer.MISSING, "no repository has the version that is installed" if _SYSTEM in why else why
     if code != 0 and not (code in _NOTES and install[number].rpartition("/")[2] in _ZYPPER):

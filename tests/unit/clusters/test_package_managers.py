@@ -128,7 +128,7 @@ def test_what_is_tried_before_the_stop_follows_from_the_installation(
                 "/usr/bin/dnf install -y --enablerepo site --setopt=a=b kafka-{version}-1 jemalloc libs-{version} "
                 + LOAD,
                 f"/usr/bin/dnf reinstall -y --enablerepo site --setopt=a=b kafka-{{version}}-1 libs-{{version}} {LOAD}",
-                "/usr/bin/dnf --enablerepo site --setopt=a=b clean expire-cache",
+                "/usr/bin/dnf --enablerepo site --setopt=a=b makecache --refresh",
             ],
             ("kafka", "libs"),
         ),
@@ -137,7 +137,7 @@ def test_what_is_tried_before_the_stop_follows_from_the_installation(
             [
                 f"/usr/bin/dnf5 -y install kafka-1:{{version}}.noarch {LOAD}",
                 f"/usr/bin/dnf5 -y reinstall kafka-1:{{version}}.noarch {LOAD}",
-                "/usr/bin/dnf5 clean expire-cache",
+                "/usr/bin/dnf5 makecache --refresh",
             ],
             ("kafka",),
         ),

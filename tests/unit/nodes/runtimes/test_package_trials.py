@@ -189,7 +189,7 @@ class Repository:
 
     def __call__(self, words: list[str]) -> Done:
         self.asked.append(" ".join(words))
-        code, text = self.refresh if {"refresh", "clean"} & {*words} else self.printed
+        code, text = self.refresh if {"refresh", "makecache"} & {*words} else self.printed
         return Done(code, text.encode(), "")
 
 
@@ -199,11 +199,11 @@ def test_root_refreshes_the_lists_and_loads_each_release_before_a_stop() -> None
     (problem,) = [one for one in runtime.host(runtime.cluster.node(1), [OLD, NEW]).unavailable.items() if one[0] == OLD]
     load = "--setopt=tsflags=test --setopt=keepcache=1"
     assert repository.asked[:3] == [
-        "clean expire-cache",
+        "makecache --refresh",
         f"install -y kafka-3.9.1-1 {load}",
         f"reinstall -y kafka-3.9.1-1 {load}",
     ]
-    assert repository.asked.count("clean expire-cache") == 1, "once for all releases"
+    assert repository.asked.count("makecache --refresh") == 1, "once for all releases"
     assert problem[1].is_unknown, "a reinstallation that has nothing to do shows nothing"
 
 
@@ -218,7 +218,28 @@ def test_a_rollback_begins_with_the_lists_of_the_host_and_refreshes_them_only_if
     runtime.sleep(61)
     with pytest.raises(RefusedError, match="is not available on host kafka-1"):
         runtime.bring(node, OLD)
-    assert [words.split()[0] for words in repository.asked[1:]] == ["install", "clean", "install"]
+    assert [words.split()[0] for words in repository.asked[1:]] == ["install", "makecache", "install"]
+
+
+def test_a_rollback_tries_again_what_dnf_has_not_read_because_its_list_was_held_for_expired() -> None:
+    unread = 1, "Ignoring repositories: site\nNo match for argument: kafka-3.9.1-1"
+    repository = Repository(printed=unread)
+    runtime = runtime_with(DNF, repository)
+    runtime.shell.package = [str(NEW)]  # type: ignore[attr-defined]
+
+    def then_read(words: list[str]) -> Done:
+        done = repository(words)
+        repository.printed = 0, DNF_TABLE.format(verb="Downgrading")
+        return done
+
+    runtime.shell.answers["dnf"] = then_read  # type: ignore[attr-defined]
+    runtime.bring(runtime.cluster.node(1), OLD)
+    assert [words.split()[0] for words in repository.asked] == ["install", "install"]
+    repository.printed = unread
+    runtime.shell.answers["dnf"] = repository  # type: ignore[attr-defined]
+    runtime.sleep(61)
+    with pytest.raises(RefusedError, match="Ignoring repositories: site"):
+        runtime.bring(runtime.cluster.node(1), OLD)
 
 
 def test_the_check_of_a_host_before_a_rollback_asks_no_package_manager() -> None:
@@ -231,6 +252,16 @@ def test_the_check_of_a_host_before_a_rollback_asks_no_package_manager() -> None
     plan = SimpleNamespace(config_changes=(), unknowns=frozenset())
     check_rollback_on_host(cast(ReadRun, SimpleNamespace(ports=ports, plan=plan)), OLD, node)
     assert repository.asked == []
+
+
+def test_a_list_that_a_successful_refresh_has_left_out_proves_nothing_missing() -> None:
+    """skip_if_unavailable: dnf ends without an error."""
+    repository = Repository(refresh=(0, "Ignoring repositories: site\nMetadata cache created."))
+    repository.printed = 1, "No match for argument: kafka-4.3.1-1"
+    runtime = runtime_with(DNF, repository)
+    problem = runtime.host(runtime.cluster.node(1), [NEW]).unavailable[NEW]
+    assert problem.is_unknown
+    assert problem.sentence.endswith("Failed to fetch the lists: Ignoring repositories: site.")
 
 
 def test_an_old_list_that_lacks_the_package_is_unknown() -> None:
@@ -298,7 +329,7 @@ def test_a_command_that_sudo_refuses_is_unknown_and_the_remedy_is_its_line() -> 
     runtime = runtime_with(DNF, Repository())
     runtime.shell.refused = {"dnf"}  # type: ignore[attr-defined]
     problem = runtime.host(runtime.cluster.node(1), [NEW]).unavailable[NEW]
-    line = "(root) NOPASSWD: /usr/bin/dnf clean expire-cache"
+    line = "(root) NOPASSWD: /usr/bin/dnf makecache --refresh"
     assert (problem.is_unknown, problem.remedy) == (True, f"Add to the sudoers file of the host: {line}")
     with pytest.raises(RefusedError, match=r"did not show .+ The node was not stopped\."):
         runtime.bring(runtime.cluster.node(1), NEW)
@@ -498,6 +529,20 @@ def test_what_a_trial_has_loaded_is_kept_for_a_rollback(machine: tuple[Machine, 
     one.replace(NEW)
     server.shutdown()
     server.server_close()
+    one.bring(OLD, None)
+    one.replace(OLD)
+
+
+@pytest.mark.full
+def test_a_plan_that_is_made_while_the_repository_is_down_does_not_keep_a_run_from_its_rollback(
+    machine: tuple[Machine, ThreadingHTTPServer],
+) -> None:
+    one, server = machine
+    assert one.problems() == {}
+    one.replace(NEW)
+    server.shutdown()
+    server.server_close()
+    assert OLD not in one.runtime.host(one.node, [OLD]).unavailable
     one.bring(OLD, None)
     one.replace(OLD)
 

@@ -27,6 +27,7 @@ from kafka_rollout.model.node_log import hide_credentials
 from kafka_rollout.model.package_managers import (
     PackageAnswer,
     download_again_of,
+    find_unread,
     read_answer,
     refresh_of,
     remove_duplicates,
@@ -170,7 +171,7 @@ def why_unavailable(
 
     `known_builds`: versions of vendors' builds that the inventory maps to Apache releases. `returns`: a rollback begins
     with the lists that the host has, and refreshes them only if they lack the package: what was loaded before the stop
-    can be installed without the repository, but not once dnf holds its lists for expired.
+    can be installed without the repository.
     """
     package, found = _package_of(node), dict[Release, PackageProblem]()
     refreshed: _Tried | None = None
@@ -194,6 +195,9 @@ def why_unavailable(
         if refreshed is None and refresh and not returns:
             refreshed = _try(commands, node, refresh, version)
         problem = _try_package(commands, node, release, version, refreshed)
+        if problem and problem.is_unknown and returns and refresh:
+            # dnf holds a list for expired after a download that failed, asks for it once, then reads what it has.
+            problem = _try_package(commands, node, release, version, refreshed)
         if problem and not problem.is_unknown and refreshed is None and refresh:
             refreshed = _try(commands, node, refresh, version)
             problem = _try_package(commands, node, release, version, refreshed)
@@ -243,8 +247,10 @@ def _try_package(
 
     if refreshed is not None and refreshed.missing:
         return unknown(refreshed, "")
-    if refreshed is not None and refreshed.done.code != 0:
-        after = f"\nFailed to fetch the lists: {refreshed.done.problem}"
+    if refreshed is not None:
+        unread = find_unread(f"{refreshed.done.out}\n{refreshed.done.err}")  # dnf and zypper can leave it out
+        why = refreshed.done.problem if refreshed.done.code != 0 else unread
+        after = f"\nFailed to fetch the lists: {why}" if why else ""
     problem: PackageProblem | None = PackageProblem(
         sentence=f"The inventory has no command that tries the package of Kafka {release} on host {host}.",
         remedy="Add `check` to the package, then plan again.",
