@@ -11,6 +11,7 @@ from sqlalchemy import insert
 from kafka_rollout.base.errors import FatalError
 from kafka_rollout.notifications.due import Notification, NotificationKind, alert_of_scan, of_scheduled_run
 from kafka_rollout.notifications.store.sent import MOST_ATTEMPTS, SILENT_S, STALE_S, SqlNotifications
+from kafka_rollout.run.events import Begun
 from kafka_rollout.run.store.tables import alerts
 from tests.contract.store.conftest import Store
 
@@ -82,6 +83,27 @@ def test_the_page_gets_what_was_not_accepted_and_why_no_channel_can_be_used(sent
     assert [one.problem for one in sent.problems("other")] == ["The Variable is not JSON."]
     sent.set_problem("")
     assert sent.problems("other") == ()
+
+
+def test_unread_histories_are_on_the_page_of_their_cluster_until_they_are_read(sent: SqlNotifications) -> None:
+    for _ in range(2):
+        sent.set_unread({"demo": 1, "orders": 2})
+    (problem,) = sent.problems("demo")
+    assert (problem.channel, problem.problem) == (
+        "histories",
+        "1 history cannot be read. Read the log of the DAG kafka_notifications.",
+    )
+    sent.set_unread({"orders": 2})
+    assert (sent.problems("demo"), len(sent.problems("orders"))) == ((), 1)
+
+
+def test_a_cluster_with_a_run_or_an_alert_can_have_notifications(store: Store, sent: SqlNotifications) -> None:
+    assert sent.clusters() == ()
+    store.run(cluster="orders").record(Begun(dag_id="x"))
+    failed = alert_of_scan(NotificationKind.SCAN_FAILED, "Not scanned.", (), remedy="Scan again.")
+    for cluster in ("orders", "demo"):
+        sent.record_alert(of_scheduled_run(failed, cluster, "scan-1", 10.0))
+    assert sent.clusters() == ("demo", "orders")
 
 
 def test_the_page_gets_that_the_sender_no_longer_runs_for_one_day(store: Store, sent: SqlNotifications) -> None:

@@ -254,19 +254,48 @@ def test_the_variable_of_the_scans_is_a_channel_for_their_kinds(sender: Sender) 
     assert sender.hook.posts[0][2]["link"] == "https://airflow.example.org/scan"
 
 
-def test_a_damaged_history_does_not_hide_the_others(sender: Sender) -> None:
+@pytest.mark.parametrize("state", ["broken", "copied", "gone"])
+def test_an_inventory_that_breaks_during_a_run_hides_no_notification(
+    sender: Sender, inventory: Path, state: str
+) -> None:
+    sender.record(Begun(dag_id=DAG_ID), ASKED)
+    dags = sender.load()
+    sender.load = lambda: dags
+    file = inventory / "fake.yaml"
+    match state:
+        case "broken":
+            file.write_text(f"{file.read_text()}\nbad: [\n")
+        case "copied":
+            (inventory / "fake-backup.yaml").write_text(file.read_text())
+        case _:
+            file.unlink()
+    assert sender.run() == "success"
+    assert sender.posted == ["approval-pending"]
+
+
+def test_a_damaged_history_does_not_hide_the_others_and_fails_the_task(sender: Sender) -> None:
     from sqlalchemy import text
 
     from tests.records import database_of
 
     sender.record(Begun(dag_id=DAG_ID), ASKED)
     sender.record(Begun(dag_id=DAG_ID), run_id="damaged")
+    record_alert(sender.home, "fake", "s", NotificationKind.SCAN_FAILED, "A scan failed.")
     with database_of(sender.home).begin() as connection:
+        bodies = dict(connection.execute(text("SELECT run_id, body FROM events JOIN runs ON run = id")).all())
         connection.execute(
             text("UPDATE events SET body = 'x' WHERE run = (SELECT id FROM runs WHERE run_id = 'damaged')")
         )
-    assert sender.run() == "success"
+        connection.execute(text("UPDATE alerts SET body = '{}'"))
+    assert sender.run() == "failed"
     assert sender.posted == ["approval-pending"]
+    (problem,) = open_notifications().problems("fake")
+    assert problem.problem == "2 histories cannot be read. Read the log of the DAG kafka_notifications."
+    with database_of(sender.home).begin() as connection:
+        connection.execute(text("UPDATE events SET body = :body WHERE body = 'x'"), {"body": bodies["damaged"]})
+        connection.execute(text("DELETE FROM alerts"))
+    assert sender.run() == "success"
+    assert open_notifications().problems("fake") == ()
 
 
 def test_a_test_reaches_every_channel_and_reports_each(sender: Sender) -> None:

@@ -20,7 +20,8 @@ import html
 import logging
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -31,11 +32,10 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from kafka_rollout.airflow.common.links import notification_page
 from kafka_rollout.airflow.delivery_errors import is_of_channel
 from kafka_rollout.airflow.logs import OneLineLogger, OneLineLogs
-from kafka_rollout.base.errors import RolloutError
+from kafka_rollout.base.errors import FatalError, RolloutError
 from kafka_rollout.base.outside_text import escape_invisible
 from kafka_rollout.base.system.alert_texts import render_alert
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.clusters.inventory import list_readable_clusters
 from kafka_rollout.notifications.channels import (
     SCAN_VARIABLE,
     VARIABLE,
@@ -226,11 +226,83 @@ class ScanAlertNotifier(BaseNotifier):
             raise AirflowException(" ".join(problems))
 
 
+class _DueOfCluster:
+    """The notifications that are due by the stored histories of a cluster, whatever inventory file describes it today.
+
+    Each history is read by itself, so that one that cannot be read does not hold back the others.
+    """
+
+    def __init__(self, cluster: str, settings: Settings, times: NotificationTimes) -> None:
+        self._cluster, self._settings, self._times = cluster, settings, times
+        self.due: list[Notification] = []
+        self.unread: list[str] = []
+        """A sentence for each history that could not be read."""
+
+    def read(self) -> None:
+        """Read the runs that changed lately and the holder of the lock, the alerts, and the newest changing run."""
+        from kafka_rollout.run.store.history import list_changed_runs
+        from kafka_rollout.run.store.opening import database_of, open_lock
+
+        with self._reading("The list of runs"):
+            lease = open_lock(self._settings).holder(self._cluster)
+            holder = lease.holder if lease is not None else ""
+            since = time.time() - self._times.fresh_s
+            changed = list_changed_runs(database_of(self._settings), self._cluster, since)
+            for run_id in dict.fromkeys([*changed, *([holder] if holder else [])]):
+                with self._reading(f"The history of run {run_id}"):
+                    self._read_run(run_id, has_lock=run_id == holder)
+        with self._reading("The alerts of scheduled runs"):
+            self._read_alerts()
+        with self._reading("The reports of runs"):
+            self._read_newest_end()
+
+    @contextmanager
+    def _reading(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # one odd history must not hold back what the others have to tell
+            self.unread.append(f"{what} of cluster {self._cluster} cannot be read: {problem_of(error)}")
+            write = log.error if isinstance(error, RolloutError) else log.exception
+            write("%s", self.unread[-1])
+
+    def _add(self, **known: Any) -> None:
+        history = ClusterHistory(cluster=self._cluster, **known)
+        self.due += due_notifications(history, now=time.time(), times=self._times)
+
+    def _read_run(self, run_id: str, *, has_lock: bool) -> None:
+        from kafka_rollout.wiring.runs import read_run
+
+        run, _ = read_run(self._cluster, run_id, self._settings)
+        if run.problem:
+            raise FatalError(run.problem)
+        terms = None if run.plan is None else run.plan.terms
+        timeout = {} if terms is None else {"gate_timeout_s": terms.gate_timeout_s}
+        self._add(runs=(RunHistory(run_id=run_id, view=run.view, end=run.end, has_lock=has_lock, **timeout),))
+
+    def _read_alerts(self) -> None:
+        from kafka_rollout.notifications.store.sent import open_notifications
+
+        alerts, since = open_notifications(self._settings).alerts(self._cluster), time.time() - self._times.fresh_s
+        self._add(alerts=tuple(alert for alert in alerts if alert.at > since))
+
+    def _read_newest_end(self) -> None:
+        from kafka_rollout.run.store.history import list_reported_runs
+        from kafka_rollout.run.store.opening import database_of, open_run
+
+        ends = list[tuple[str, RunEnd]]()
+        for run_id in list_reported_runs(database_of(self._settings), self._cluster, _REPORTS_READ):
+            if (end := stored_end(open_run(self._cluster, run_id, self._settings))) is not None:
+                ends.append((run_id, end))
+            if newest_change(ends) is not None:
+                break
+        self._add(newest_end=newest_change(ends))
+
+
 class NotifyOperator(OneLineLogs, BaseOperator):
     """Send the due notifications of all clusters; with the parameter `test`, one test notification on each channel.
 
-    A history that cannot be read, and a channel that fails, do not affect the others. The task fails at its end if a
-    channel failed.
+    A history that cannot be read, and a channel that fails, do not affect the others. The task fails at its end if
+    one of them did.
     """
 
     def execute(self, context: Context) -> Any:
@@ -252,53 +324,18 @@ class NotifyOperator(OneLineLogs, BaseOperator):
             raise AirflowFailException(" ".join(failed))
 
     def _send(self, context: Context, channels: NotificationChannels) -> list[str]:
-        settings = Settings.from_environment()
-        due, failed = list[Notification](), list[str]()
-        for cluster in list_readable_clusters(settings)[0]:
-            try:
-                history = self._read_cluster(cluster, settings, channels.times)
-                due += due_notifications(history, now=time.time(), times=channels.times)
-            except RolloutError as error:
-                failed.append(f"The histories of cluster {cluster} cannot be read: {error}")
-                self.log.error("%s", failed[-1])
-        return [*failed, *deliver(due, context, channels)]
-
-    def _read_cluster(self, cluster: str, settings: Settings, times: NotificationTimes) -> ClusterHistory:
-        """Read the runs that can need a notification: those that changed lately, and the holder of the lock."""
         from kafka_rollout.notifications.store.sent import open_notifications
-        from kafka_rollout.run.store.history import list_changed_runs, list_reported_runs
-        from kafka_rollout.run.store.opening import database_of, open_lock, open_run
 
-        database, since = database_of(settings), time.time() - times.fresh_s
-        lease = open_lock(settings).holder(cluster)
-        holder = lease.holder if lease is not None else ""
-        run_ids = dict.fromkeys([*list_changed_runs(database, cluster, since), *([holder] if holder else [])])
-        runs = [run for run_id in run_ids if (run := self._read_run(cluster, run_id, holder, settings)) is not None]
-        ends = list[tuple[str, RunEnd]]()
-        for run_id in list_reported_runs(database, cluster, _REPORTS_READ):
-            if (end := stored_end(open_run(cluster, run_id, settings))) is not None:
-                ends.append((run_id, end))
-            if newest_change(ends) is not None:
-                break
-        alerts = tuple(alert for alert in open_notifications(settings).alerts(cluster) if alert.at > since)
-        return ClusterHistory(cluster=cluster, runs=tuple(runs), alerts=alerts, newest_end=newest_change(ends))
-
-    def _read_run(self, cluster: str, run_id: str, holder: str, settings: Settings) -> RunHistory | None:
-        from kafka_rollout.wiring.runs import read_run
-
-        try:
-            run, _ = read_run(cluster, run_id, settings)
-        except RolloutError:
-            raise
-        except Exception:  # one odd history must not hold back what other clusters have to tell
-            self.log.exception("The history of run %s of cluster %s cannot be read", run_id, cluster)
-            return None
-        if run.problem:
-            self.log.error("The history of run %s of cluster %s cannot be read: %s", run_id, cluster, run.problem)
-            return None
-        terms = None if run.plan is None else run.plan.terms
-        timeout = {} if terms is None else {"gate_timeout_s": terms.gate_timeout_s}
-        return RunHistory(run_id=run_id, view=run.view, end=run.end, has_lock=run_id == holder, **timeout)
+        settings, store = Settings.from_environment(), open_notifications()
+        due, unread = list[Notification](), dict[str, list[str]]()
+        for cluster in store.clusters():
+            found = _DueOfCluster(cluster, settings, channels.times)
+            found.read()
+            due += found.due
+            if found.unread:
+                unread[cluster] = found.unread
+        store.set_unread({cluster: len(problems) for cluster, problems in unread.items()})
+        return [*(one for problems in unread.values() for one in problems), *deliver(due, context, channels)]
 
     def _test(self, context: Context, channels: NotificationChannels) -> dict[str, str]:
         """Return the result of each channel. Nothing is recorded, so a test can be repeated."""

@@ -9,20 +9,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Row, delete, insert, select, update
+from sqlalchemy import Row, delete, insert, select, union, update
 
 from kafka_rollout.base.durations import duration
 from kafka_rollout.base.errors import FatalError
 from kafka_rollout.base.json_forms import from_json, to_json
 from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.base.wording import count
 from kafka_rollout.notifications.due import Notification
 from kafka_rollout.run.store.database import Database, put
 from kafka_rollout.run.store.opening import database_of
-from kafka_rollout.run.store.tables import alerts, notifications
+from kafka_rollout.run.store.tables import alerts, notifications, runs
 
 MOST_ATTEMPTS = 8  # over about two hours
 STALE_S = 300.0  # longer than one attempt
@@ -31,8 +32,9 @@ _FIRST_RETRY_S, _LAST_RETRY_S = 60.0, 3600.0
 _KEPT_S = 90 * 86_400.0  # longer than a notification can be due
 
 _SENDING, _SENT, _FAILED = "sending", "sent", "failed"
+_DAG = "kafka_notifications"
 # Channels and kinds of rows that belong to no notification.
-_SETTINGS, _SENDER = "settings", "sender"
+_SETTINGS, _SENDER, _HISTORIES = "settings", "sender", "histories"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +73,15 @@ class SqlNotifications:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+
+    def clusters(self) -> tuple[str, ...]:
+        """Return the clusters with a run or an alert, sorted: no other cluster can have a notification.
+
+        An inventory file that cannot be read now, or is gone, hides none of them.
+        """
+        with self._database.reading() as connection:
+            query = union(select(runs.c.cluster), select(alerts.c.cluster))
+            return tuple(sorted(row.cluster for row in connection.execute(query)))
 
     def claim(self, notification: Notification, channel: str, *, at_once: bool = False) -> bool:
         """Return whether the caller must send the notification on the channel now, and count the attempt.
@@ -113,16 +124,25 @@ class SqlNotifications:
         with self._database.begin() as connection:
             connection.execute(delete(notifications).filter_by(cluster="", channel=_SETTINGS))
 
+    def set_unread(self, histories: Mapping[str, int]) -> None:
+        """Keep how many histories of each cluster cannot be read, for its page; other clusters have none any more."""
+        with self._database.begin() as connection:
+            old = (notifications.c.channel == _HISTORIES, notifications.c.notification == "")
+            connection.execute(delete(notifications).where(*old))
+        for cluster, number in histories.items():
+            problem = f"{count(number, 'history', 'histories')} cannot be read. Read the log of the DAG {_DAG}."
+            self._put(_HISTORIES, _FAILED, problem, cluster)
+
     def record_run(self) -> None:
         """Record that the sender has run, so that the page can show when it no longer does."""
         self._put(_SENDER, _SENT, "")
 
-    def _put(self, kind: str, state: str, problem: str) -> None:
+    def _put(self, kind: str, state: str, problem: str, cluster: str = "") -> None:
         """Write the row of a kind that belongs to no notification."""
         with self._database.serialized() as connection:
             now = self._database.now(connection)
             values = {"kind": kind, "state": state, "attempts": 1, "changed_at": now, "problem": problem}
-            put(connection, notifications, {"cluster": "", "notification": "", "channel": kind}, values)
+            put(connection, notifications, {"cluster": cluster, "notification": "", "channel": kind}, values)
 
     def problems(self, cluster: str) -> tuple[ChannelProblem, ...]:
         """Return the notifications of the last day that were not accepted, the newest first.
@@ -145,7 +165,7 @@ class SqlNotifications:
                 attempts=row.attempts,
                 is_final=row.attempts >= MOST_ATTEMPTS,
                 at=row.changed_at,
-                problem=row.problem or f"The DAG kafka_notifications last ran {duration(now - row.changed_at)} ago.",
+                problem=row.problem or f"The DAG {_DAG} last ran {duration(now - row.changed_at)} ago.",
             )
             for row in rows
         )
