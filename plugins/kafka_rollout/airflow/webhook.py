@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
-from urllib.parse import urlsplit
 
 from airflow.sdk import BaseHook, BaseNotifier, Context
 
@@ -18,9 +17,8 @@ _MOST_MIB = 1
 class WebhookNotifier(BaseNotifier):
     """Post `payload` as JSON. Redirects are not followed, and the response is not read beyond a limit.
 
-    `conn_id`: an Airflow Connection. If the URL is a secret (Teams), it is the password, and the host is empty.
-    Otherwise the host is the URL, and a password is sent as `Authorization: Bearer`. `payload`: a JSON object; its
-    texts are templates.
+    `conn_id`: an Airflow Connection of type HTTP, read as that of Prometheus (`HttpAccess`). If the URL is a secret
+    (Teams), it is the password, and the host is empty. `payload`: a JSON object; its texts are templates.
     """
 
     template_fields: Sequence[str] = ("payload",)
@@ -31,21 +29,36 @@ class WebhookNotifier(BaseNotifier):
         self.payload = payload
 
     def notify(self, context: Context) -> None:
-        """Raises TransientError if the service does not respond, and RefusedError if it refuses the message. No error
-        contains the URL."""
+        """Raises TransientError if the service does not respond, RefusedError if it refuses the message, and UserError
+        for a Connection that cannot be used. No error contains the URL."""
         import httpx
 
         from kafka_rollout.base.system.http import http_client, text_of
+        from kafka_rollout.client.security.client_security import HttpAccess
 
-        url, headers = self._target()
+        access = HttpAccess.from_airflow_connection(BaseHook.get_connection(self.conn_id), can_be_password=True)
         try:
-            with http_client(url, timeout_s=_TIMEOUT_S, proxied=True) as client:
-                request = client.build_request("POST", url, json=self.payload, headers=headers)
+            verify = access.tls()
+        except OSError:
+            raise UserError(
+                f"The CA file of Airflow Connection {self.conn_id} cannot be used.",
+                remedy="Correct its path and its contents on the worker.",
+            ) from None
+        try:
+            with http_client(
+                access.url,
+                timeout_s=_TIMEOUT_S,
+                verify=verify,
+                auth=access.basic,
+                headers=access.sent_headers,
+                proxied=True,
+            ) as client:
+                request = client.build_request("POST", access.url, json=self.payload)
                 answer, _ = text_of(client, request, most_mib=_MOST_MIB, within_s=_WHOLE_RESPONSE_S)
         except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
             raise TransientError(
                 f"The webhook of Airflow Connection {self.conn_id} did not respond ({type(error).__name__}).",
-                remedy="Check the URL in the Connection, the proxy and the firewall of the worker.",
+                remedy="Check the URL and the CA file in the Connection, and the proxy and the firewall of the worker.",
             ) from None
         if not answer.is_success:
             is_of_message = answer.is_client_error and answer.status_code not in OF_SERVICE
@@ -53,16 +66,3 @@ class WebhookNotifier(BaseNotifier):
                 f"The webhook of Airflow Connection {self.conn_id} answered with status {answer.status_code}.",
                 remedy="Check the URL in the Connection, and the payload.",
             )
-
-    def _target(self) -> tuple[str, dict[str, str]]:
-        found = BaseHook.get_connection(self.conn_id)
-        secret = found.password or ""
-        url = found.host or secret
-        parts = urlsplit(url)
-        if parts.scheme not in {"http", "https"} or not parts.netloc:
-            raise UserError(
-                f"Airflow Connection {self.conn_id} has no URL of a webhook.",
-                remedy="Write the URL with https:// into the password if it is a secret, else into the host.",
-            )
-        headers = {"Authorization": f"Bearer {secret}"} if found.host and secret else {}
-        return url, headers

@@ -17,7 +17,7 @@ import httpx
 from kafka_rollout.base.clock import Clock
 from kafka_rollout.base.system.http import http_client, text_of
 from kafka_rollout.base.system.sessions import child_environment
-from kafka_rollout.client.security.client_security import HttpAccess
+from kafka_rollout.client.security.client_security import PrometheusAccess
 from kafka_rollout.gates.control import Reading, cut, read_command_answer, read_query_answer
 from kafka_rollout.model.topology import ClusterSpec, OutsideCondition
 
@@ -33,7 +33,7 @@ class OutsideReader:
     `access`: the Prometheus server; None without its Connection.
     """
 
-    def __init__(self, cluster: ClusterSpec, access: HttpAccess | None, clock: Clock) -> None:
+    def __init__(self, cluster: ClusterSpec, access: PrometheusAccess | None, clock: Clock) -> None:
         self._cluster = cluster
         self._access = access
         self._clock = clock
@@ -56,8 +56,8 @@ class OutsideReader:
             return Reading(
                 problem=f"Connection {connection} cannot be read, or has no usable URL of Prometheus.",
                 remedy="Correct it in Airflow: type HTTP, the URL without credentials as its host. With a password, "
-                "the host must begin with https:// or http://. On the command line, add an object `prometheus` with "
-                "`url` to the JSON file of --command-config.",
+                "the host must begin with https:// or http://. Remove auth_type, cert and proxies from its extra. "
+                "On the command line, add an object `prometheus` with `url` to the JSON file of --command-config.",
             )
         try:
             verify = self._access.tls()
@@ -86,7 +86,7 @@ class OutsideReader:
                 )
 
 
-def query_prometheus(access: HttpAccess, verify: ssl.SSLContext | bool, outside: OutsideCondition) -> Reading:
+def query_prometheus(access: PrometheusAccess, verify: ssl.SSLContext | bool, outside: OutsideCondition) -> Reading:
     """Send an instant query once. Raises httpx.HTTPError without a response, ValueError for one that is too long."""
     with http_client(
         access.url, timeout_s=outside.timeout_s, verify=verify, headers=access.sent_headers, auth=access.basic

@@ -16,7 +16,7 @@ import psutil
 import pytest
 from pydantic import SecretStr
 
-from kafka_rollout.client.security.client_security import HttpAccess
+from kafka_rollout.client.security.client_security import PrometheusAccess
 from kafka_rollout.gates.control import Reading
 from kafka_rollout.model.topology import ClusterSpec, OutsideCondition
 from kafka_rollout.nodes.outside import OutsideReader, run_command
@@ -31,7 +31,7 @@ SECRET = "s3cret-value"
 
 def read(url: str | None, clock: Any = None, outside: OutsideCondition = LAG, **access: Any) -> Reading:
     spec = ClusterSpec(name="fake", nodes=(), prometheus_connection_id="prom", conditions=(outside,))
-    known = HttpAccess(url=url, **access) if url else None
+    known = PrometheusAccess(url=url, **access) if url else None
     return OutsideReader(spec, known, clock or FakeClock()).read(outside)
 
 
@@ -68,7 +68,7 @@ def test_credentials_are_sent_as_a_token_or_as_basic(access: dict[str, Any], hea
     assert sent == [header]
     assert reading.problem == "Prometheus refuses the credentials (status 401)."
     assert "bearer token" in reading.remedy
-    assert SECRET not in f"{reading} {HttpAccess(url='http://x', **access)!r}"
+    assert SECRET not in f"{reading} {PrometheusAccess(url='http://x', **access)!r}"
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_a_server_that_does_not_respond_is_asked_three_times() -> None:
         return 502, {}, b"bad gateway"
 
     with prometheus(away) as url:
-        reading = OutsideReader(spec, HttpAccess(url=url), clock).read(LAG)
+        reading = OutsideReader(spec, PrometheusAccess(url=url), clock).read(LAG)
     assert "status 502" in reading.problem
     assert (len(asked), slept) == (3, [1.0, 1.0])
 
@@ -131,7 +131,7 @@ def test_a_value_is_read_once_in_its_interval() -> None:
     clock, asked = FakeClock(), iter("123")
     spec = ClusterSpec(name="fake", nodes=(), prometheus_connection_id="prom", conditions=(LAG,))
     with prometheus(lambda _query, _headers: vector(next(asked))) as url:
-        reader = OutsideReader(spec, HttpAccess(url=url), clock)
+        reader = OutsideReader(spec, PrometheusAccess(url=url), clock)
         assert [reader.read(LAG).value for _ in range(3)] == [1, 1, 1]
         clock.sleep(LAG.interval_s)
         assert reader.read(LAG).value == 2
@@ -142,7 +142,7 @@ def test_a_reading_from_before_an_event_is_not_used_for_what_follows() -> None:
     outside = replace(LAG, interval_s=3600)
     spec = ClusterSpec(name="fake", nodes=(), prometheus_connection_id="prom", conditions=(outside,))
     with prometheus(lambda _query, _headers: vector(next(asked))) as url:
-        reader = OutsideReader(spec, HttpAccess(url=url), clock)
+        reader = OutsideReader(spec, PrometheusAccess(url=url), clock)
         assert reader.read(outside).value == 1
         started = clock.now()
         clock.sleep(1)

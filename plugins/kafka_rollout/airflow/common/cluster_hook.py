@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseHook
 
-from kafka_rollout.base.errors import UserError
+from kafka_rollout.base.errors import RolloutError, UserError
 from kafka_rollout.clusters.inventory import get_cluster
 from kafka_rollout.wiring.cluster_ports import open_cluster_ports, open_ports_to_read
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Connection
     from paramiko import SSHClient
 
-    from kafka_rollout.client.security.client_security import ClientSecurity, HttpAccess
+    from kafka_rollout.client.security.client_security import ClientSecurity, PrometheusAccess
     from kafka_rollout.observation.cluster_ports import ClusterPorts
 
 log = logging.getLogger(__name__)
@@ -105,16 +105,17 @@ def _unknown_without(name: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        log.warning("Connection %s cannot be read: %s.", name, type(error).__name__)
+        why = str(error) if isinstance(error, RolloutError) else f"{type(error).__name__}."
+        log.warning("Connection %s cannot be read: %s", name, why)
 
 
-def _access(connection: Connection) -> HttpAccess | None:
-    from kafka_rollout.client.security.client_security import HttpAccess
+def _access(connection: Connection) -> PrometheusAccess:
+    from kafka_rollout.client.security.client_security import PrometheusAccess
 
-    return HttpAccess.from_airflow_connection(connection)
+    return PrometheusAccess.from_airflow_connection(connection)
 
 
-def _security(*connections: Connection | None, prometheus: HttpAccess | None) -> ClientSecurity:
+def _security(*connections: Connection | None, prometheus: PrometheusAccess | None) -> ClientSecurity:
     from kafka_rollout.client.security.credentials import ConnectionSettings, use_connections
 
     def read(found: Connection | None) -> ConnectionSettings | None:

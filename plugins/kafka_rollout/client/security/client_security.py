@@ -15,7 +15,7 @@ import stat
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 from urllib.parse import urlsplit
 
 from cryptography import x509
@@ -58,12 +58,9 @@ class SaslMechanism(StrEnum):
 
 
 # Options of Airflow's HttpHook in the extra of a Connection; it sends the others as headers.
-_HTTP_OPTIONS = frozenset(
-    (
-        *("allow_redirects", "auth_kwargs", "auth_type", "cert", "check_response", "headers", "max_redirects"),
-        *("proxies", "proxy", "stream", "timeout", "trust_env", "verify"),
-    )
-)
+_NEEDLESS_OPTIONS = frozenset({"allow_redirects", "check_response", "max_redirects", "stream", "timeout"})
+_OTHER_OPTIONS = frozenset({"auth_kwargs", "auth_type", "cert", "proxies", "proxy", "trust_env"})
+_HTTP_OPTIONS = _NEEDLESS_OPTIONS | _OTHER_OPTIONS | {"headers", "verify"}
 _OWN_HEADERS = frozenset(["accept-encoding", "connection", "content-length", "host", "transfer-encoding"])
 _HeaderName = Annotated[str, StringConstraints(pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")]  # RFC 9110, token
 
@@ -79,11 +76,11 @@ _NAMED_BY_JAVA = frozenset(
 
 
 class HttpAccess(BaseModel):
-    """How a Prometheus server is reached. `password` without a `username` is a bearer token."""
+    """How a server that an operator names is reached. `password` without a `username` is a bearer token."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
-    url: Annotated[str, StringConstraints(pattern=r"^https?://[^\s@?#]+$")]
+    url: Annotated[str, StringConstraints(pattern=r"^https?://[^\s#]+$")]
     username: str | None = None
     password: SecretStr | None = None
     headers: Mapping[_HeaderName, SecretStr] = {}
@@ -94,19 +91,40 @@ class HttpAccess(BaseModel):
     """False: the certificate is not verified."""
 
     @classmethod
-    def from_airflow_connection(cls, connection: Any) -> HttpAccess | None:
-        """Read a Connection of type HTTP as Airflow's HTTP provider does; None for one that is not usable.
+    def from_airflow_connection(cls, connection: Any, *, can_be_password: bool = False) -> Self:
+        """Read a Connection of type HTTP as Airflow's HTTP provider does. `can_be_password`: without a host, the
+        password is the URL.
 
         The port belongs to the host, also if a path follows it. A password or a header needs a scheme in the host or
         the schema: the provider's default http would send it in plain text. In the extra, `verify` is false or the path
-        of a CA file, and what is no option of the provider is a header.
+        of a CA file, and what is no option of the provider is a header. Raises UserError, which contains no value of
+        the Connection, for one that cannot be applied as it is.
         """
-        host, extra = connection.host or "", connection.extra_dejson
-        verify, headers = extra.get("verify", True), extra.get("headers") or {}
+        what = f"Airflow Connection {connection.conn_id}"
+        host, password, extra = connection.host or "", connection.password or None, connection.extra_dejson
+        if not isinstance(extra, Mapping):
+            raise UserError(f"The extra of {what} is no JSON object.", remedy="Correct it.")
+        if others := sorted(extra.keys() & _OTHER_OPTIONS):
+            raise UserError(
+                f"{what} has {', '.join(others)} in its extra, which this tool does not apply.",
+                remedy="Remove it, or use a Connection of its own without it.",
+            )
+        if can_be_password and not host:
+            host, password = password or "", None
+            if "://" not in host:
+                raise UserError(
+                    f"{what} has no URL.",
+                    remedy="Write it with https:// into the password if it is a secret, else into the host.",
+                )
+        headers = extra.get("headers") or {}
         if "://" not in host:
-            if (connection.password or headers or extra.keys() - _HTTP_OPTIONS) and not connection.schema:
-                return None
+            if (password or headers or extra.keys() - _HTTP_OPTIONS) and not connection.schema:
+                raise UserError(
+                    f"{what} has a password or a header, and no scheme: they would be sent in plain text.",
+                    remedy="Begin its host with https://, or with http:// for plain text.",
+                )
             host = f"{connection.schema or 'http'}://{host}"
+        verify = extra.get("verify", True)
         try:
             parts = urlsplit(host)
             port = parts.port or connection.port
@@ -116,14 +134,31 @@ class HttpAccess(BaseModel):
                 {
                     "url": parts.geturl(),
                     "username": connection.login or None,
-                    "password": connection.password or None,
+                    "password": password,
                     "headers": {**{name: extra[name] for name in extra.keys() - _HTTP_OPTIONS}, **headers},
                     "ca_location": verify if isinstance(verify, str) else None,
                     "verify": True if isinstance(verify, str) else verify,
                 }
             )
         except (ValueError, TypeError):  # pydantic's ValidationError is a ValueError
-            return None
+            raise UserError(
+                f"{what} has a URL, a header or a CA file that cannot be used.",
+                remedy="Write the URL without credentials into its host, and each header as text into its extra.",
+            ) from None
+
+    @field_validator("url")
+    @classmethod
+    def _names_a_server_alone(cls, url: str) -> str:
+        parts = urlsplit(url)
+        if not parts.hostname or "@" in parts.netloc or parts.port == 0:
+            raise ValueError("it must be an http or https address without credentials")
+        return url
+
+    @model_validator(mode="after")
+    def _has_one_credential(self) -> Self:
+        if (self.username or self.password) and "authorization" in map(str.lower, self.headers):
+            raise ValueError("a header Authorization beside a username or a password")
+        return self
 
     @field_validator("headers")
     @classmethod
@@ -152,6 +187,12 @@ class HttpAccess(BaseModel):
     def tls(self) -> ssl.SSLContext | bool:
         """Return the TLS settings for httpx. Raises OSError for a CA file that cannot be used."""
         return ssl.create_default_context(cafile=self.ca_location) if self.verify else False
+
+
+class PrometheusAccess(HttpAccess):
+    """How a Prometheus server is reached. The path of its API is added to the URL, which has no query therefore."""
+
+    url: Annotated[str, StringConstraints(pattern=r"^https?://[^\s@?#]+$")]
 
 
 class ClientSecurity(BaseModel):
@@ -184,7 +225,7 @@ class ClientSecurity(BaseModel):
     """Settings of the controller listener, if they differ."""
     traffic: ClientSecurity | None = None
     """Settings of the test traffic, if they differ."""
-    prometheus: HttpAccess | None = None
+    prometheus: PrometheusAccess | None = None
     """The server with the values of conditions from outside."""
 
     @field_validator("mechanism", mode="before")

@@ -26,7 +26,7 @@ from kafka_rollout.client.security.client_security import (
     HOST_NAMES,
     PEM_FILES,
     ClientSecurity,
-    HttpAccess,
+    PrometheusAccess,
     SaslMechanism,
     SecurityProtocol,
     checks_host_names,
@@ -156,7 +156,7 @@ def use_connections(
     controllers: ConnectionSettings | None,
     traffic: ConnectionSettings | None,
     *,
-    prometheus: HttpAccess | None = None,
+    prometheus: PrometheusAccess | None = None,
 ) -> ClientSecurity:
     """Return the credentials from Airflow Connections; PLAINTEXT for brokers without a Connection.
 

@@ -15,7 +15,7 @@ from pydantic import SecretStr
 
 from kafka_rollout.base.errors import RolloutError
 from kafka_rollout.base.system.http import http_client, text_of
-from kafka_rollout.client.security.client_security import ClientSecurity, HttpAccess
+from kafka_rollout.client.security.client_security import ClientSecurity, PrometheusAccess
 from kafka_rollout.client.security.tokens import TokenClient, TokenProvider
 from kafka_rollout.model.topology import NodeSpec, OutsideCondition
 from kafka_rollout.nodes.metrics import NodeMetricsReader
@@ -82,12 +82,12 @@ def request_token_with_librdkafka(url: str) -> None:
 
 
 def query(url: str) -> None:
-    access = HttpAccess(url=url, username="rollout", password=SecretStr(SECRET))
+    access = PrometheusAccess(url=url, username="rollout", password=SecretStr(SECRET))
     query_prometheus(access, False, CONDITION)
 
 
 def query_with_a_bearer_token(url: str) -> None:
-    query_prometheus(HttpAccess(url=url, password=SecretStr(SECRET)), False, CONDITION)
+    query_prometheus(PrometheusAccess(url=url, password=SecretStr(SECRET)), False, CONDITION)
 
 
 def query_agents(url: str) -> None:
