@@ -110,6 +110,12 @@ PRINCIPLES = (
     ),
     _of(
         ABSENCE,
+        "A level that no node reports is unknown, and not 0.",
+        "model/finalized_levels.py:FinalizedLevels",
+        "architecture/test_finalized_levels.py unit/feature_updates/test_unknown_levels.py",
+    ),
+    _of(
+        ABSENCE,
         "A known defect applies, does not apply, or is unknown on this cluster. What code of others decides is unknown "
         "and does not block. A release is reviewed only by the sources that a person read for it.",
         "planning/findings/advisories.py releases/conditions.py releases/facts.py:Review",

@@ -31,12 +31,12 @@ def describe_json(cluster: ClusterSpec, state: ClusterState) -> dict[str, Any]:
     return {
         "cluster": cluster.name,
         "epoch": best.epoch if best else None,
-        "finalized": dict(state.finalized),
+        "finalized": dict(state.finalized.reported),
         "finalized_min": dict(best.finalized_min) if best else {},
         "features": [
             {
                 "feature": name,
-                "finalized": state.finalized.get(name),
+                "finalized": state.finalized.reported.get(name),
                 "finalized_min": best.finalized_min.get(name) if best else None,
                 "supported": {str(node_id): _range(node.features, name) for node_id, node in state.nodes.items()},
                 "differs": sorted(_differing(_ranges(state, name))),
@@ -68,7 +68,7 @@ def print_levels(state: ClusterState) -> None:
     best = _newest(state)
     rows: list[tuple[object, ...]] = []
     for name in _names(state):
-        level, low = state.finalized.get(name), best.finalized_min.get(name) if best else None
+        level, low = state.finalized.reported.get(name), best.finalized_min.get(name) if best else None
         ranges = _ranges(state, name)
         differing = _differing(ranges)
         groups: dict[str, list[int]] = {}
@@ -88,7 +88,7 @@ def print_description(cluster: ClusterSpec, state: ClusterState) -> None:
     print_levels(state)
     out.print(f"Epoch: {'none reported' if best is None or best.epoch is None else best.epoch}")
     for node_id, node in sorted(state.nodes.items()):
-        for sentence in _differences(node.features, state.finalized) if node.features else ():
+        for sentence in _differences(node.features, state.finalized.reported) if node.features else ():
             say_marked(f"Node {node_id} reports", "yellow", sentence)
         if node.features is None:
             say_marked(f"Node {node_id} does not respond:", "yellow", node.problem)
@@ -108,7 +108,7 @@ def print_description(cluster: ClusterSpec, state: ClusterState) -> None:
 
 def _names(state: ClusterState) -> list[str]:
     names = {name for node in state.nodes.values() if node.features for name in node.features.supported}
-    return sorted(names | set(state.finalized))
+    return sorted(names | set(state.finalized.reported))
 
 
 def _ranges(state: ClusterState, name: str) -> dict[int, str]:

@@ -104,7 +104,7 @@ def _judge(
         reasons=_of_levels(known, catalogue, state, path, lowered),
         path=path,
         lowered=lowered,
-        refused=refused_by_kafka(known, catalogue, state, state.finalized.get(METADATA_VERSION, 0), level),
+        refused=refused_by_kafka(known, catalogue, state, state.finalized.reported.get(METADATA_VERSION, 0), level),
     )
     if judged.reasons:
         return judged
@@ -135,7 +135,7 @@ def _of_levels(
     """Return why no method reaches levels at which every release of the path runs."""
     levels = {change.feature: change.target for change in lowered}
     found = list(check_feature_support(cluster, catalogue, state, levels).blockers)
-    for release in path:
+    for release in path if state.finalized.is_known else ():
         found += range_findings(catalogue, state, release, planned=levels).findings
     refused = FEATURE_DOWNGRADE_REFUSED.code, f"feature {METADATA_VERSION}"
     return tuple(

@@ -39,6 +39,7 @@ from kafka_rollout.features.support import (
     unlisted_node_findings,
 )
 from kafka_rollout.groups.findings import leave_to_gate
+from kafka_rollout.model.finalized_levels import FinalizedLevels
 from kafka_rollout.model.plan import Direction, FeatureChange, Plan, Undo
 from kafka_rollout.model.state import CheckpointFile, CheckpointSummary, ClusterState, NodeState
 from kafka_rollout.model.topology import NodeSpec
@@ -98,11 +99,11 @@ def ensure_levels(
     """Read the levels, validate-only, update, read them again. A refused feature has Kafka's own error.
 
     After a lost response the request is sent again only if the nodes show for some time that it was not applied. Raises
-    TransientError if the result is unknown.
+    TransientError if the result, or the levels before the request, are unknown.
     """
     for attempt in range(_SENDS + 1):
         state = levels_now(ports)
-        missing = {c.feature: c.target for c in batch if state.finalized.get(c.feature, 0) != c.target}
+        missing = state.finalized.lacking(levels_of_changes(batch))
         if not missing:
             ports.run.record(Finalized(levels=levels_of_changes(batch), epoch_after=highest_epoch(state)))
             return _answers(batch, {})
@@ -142,7 +143,7 @@ def find_refusals(
     """
     first, *later = map(levels_of_changes, batches)
     found = _ask_controller(ports, state, first, unsafe=unsafe)
-    if METADATA_VERSION in first and keeps_registrations(state.finalized.get(METADATA_VERSION, 0)):
+    if METADATA_VERSION in first and keeps_registrations(state.finalized.reported.get(METADATA_VERSION, 0)):
         for feature, level in (one for levels in later for one in levels.items() if one[1] > 0):
             answer = _ask_controller(ports, state, {feature: level}, unsafe=False)
             found += tuple(finding for finding in answer if finding.code == DROPPED_RANGES.code)
@@ -163,7 +164,7 @@ def with_dropped_ranges(
         ports, lacking, [node.node_id for node in ports.cluster.brokers], cluster_id=ports.admin.cluster_id()
     )
     rest = tuple(finding for finding in found if finding not in dropped)
-    level = state.finalized.get(METADATA_VERSION, 0)
+    level = state.finalized.reported.get(METADATA_VERSION, 0)
     return (*rest, dropped_ranges(ports.cluster, seen, lacking, dropped, metadata_level=level))
 
 
@@ -250,24 +251,21 @@ def _wait_until_there(ports: ReadPorts, levels: Mapping[str, int]) -> bool:
     laggards_until = ports.clock.monotonic() + _LAGGARD_PATIENCE_S
 
     def is_there(state: ClusterState) -> bool:
-        return _has(state.finalized, levels) and (
-            ports.clock.monotonic() >= laggards_until or not _some_lag(state, levels)
-        )
+        return _has(state, levels) and (ports.clock.monotonic() >= laggards_until or not _some_lag(state, levels))
 
     state = until(ports.clock, partial(levels_now, ports), is_there, for_s=_LOST_ANSWER_PATIENCE_S)
-    return _has(state.finalized, levels)
+    return _has(state, levels)
 
 
 def _some_lag(state: ClusterState, levels: Mapping[str, int]) -> bool:
     answers = (node.features for node in state.nodes.values() if node.features is not None)
     # Controllers before 3.5 report no levels.
-    return any(
-        not _has(features.finalized, levels) for features in answers if features.finalized or features.epoch is not None
-    )
+    reporting = (FinalizedLevels(features.finalized) for features in answers if features.epoch is not None)
+    return any(reported.is_known and bool(reported.lacking(levels)) for reported in reporting)
 
 
-def _has(finalized: Mapping[str, int], levels: Mapping[str, int]) -> bool:
-    return all(finalized.get(feature, 0) == level for feature, level in levels.items())
+def _has(state: ClusterState, levels: Mapping[str, int]) -> bool:
+    return state.finalized.is_known and not state.finalized.lacking(levels)
 
 
 # A node that exits or re-registers has done so by then.
@@ -308,7 +306,7 @@ def check_for_narrower_nodes(ports: ClusterPorts) -> Verdict:
 def _check_nodes(ports: ReadPorts) -> Verdict:
     state = with_registered_levels(ports, observe_some(ports, ports.cluster.nodes, metrics=True))
     findings: list[Finding] = []
-    levels = {feature: level for feature, level in sorted(state.finalized.items()) if level > 0}
+    levels = {feature: level for feature, level in sorted(state.finalized.known().items()) if level > 0}
     for feature, level in levels.items():
         for found in support_findings(ports.cluster, ports.catalogue, state, feature, level):
             if found.code == FEATURE_UNSUPPORTED.code:
@@ -399,7 +397,10 @@ def with_disagreement(refused: tuple[Finding, ...]) -> tuple[Finding, ...]:
 
 
 def pending_changes(run: ReadRun) -> tuple[FeatureChange, ...]:
-    """Return the changes to request from the controller that are not finalized yet, by the responses of all nodes."""
+    """Return the changes to request from the controller that are not finalized yet, by the responses of all nodes.
+
+    Raises TransientError if the levels are unknown.
+    """
     return _pending(levels_now(run.ports), run.plan)
 
 
@@ -458,10 +459,10 @@ def undo_by_controller(run: Run) -> tuple[FeatureChange, ...]:
 
     The controller can answer only for a finalized level; before that, the catalogue's answer stays.
     """
-    finalized = levels_now(run.ports).finalized
+    finalized, wanted = levels_now(run.ports).finalized, levels_of_changes(run.plan.feature_changes)
+    pending = finalized.lacking(wanted) if finalized.is_known else wanted
     return tuple(
-        _asked_undo(run.ports, change) if finalized.get(change.feature, 0) == change.target else change
-        for change in run.plan.feature_changes
+        change if change.feature in pending else _asked_undo(run.ports, change) for change in run.plan.feature_changes
     )
 
 
@@ -489,7 +490,8 @@ def _asked_undo(ports: ClusterPorts, change: FeatureChange) -> FeatureChange:
 
 
 def _pending(state: ClusterState, plan: Plan) -> tuple[FeatureChange, ...]:
-    return tuple(c for c in plan.online_changes if state.finalized.get(c.feature, 0) != c.target)
+    pending = state.finalized.lacking(levels_of_changes(plan.online_changes))
+    return tuple(change for change in plan.online_changes if change.feature in pending)
 
 
 PRIVATE_COPY = "metadata.checkpoint"

@@ -152,7 +152,7 @@ def plan_features(
     request that no cluster supports (nothing is recorded). Refusals are blockers of the plan.
     """
     state = observe(ports)
-    if METADATA_VERSION not in state.finalized:
+    if METADATA_VERSION not in state.finalized.reported:
         raise FatalError(
             f"No node of cluster {ports.cluster.name} reports a finalized {METADATA_VERSION}.",
             remedy="Use this command only for clusters in KRaft mode.",
@@ -218,7 +218,7 @@ def _directories(
     ports: ReadPorts, state: ClusterState, changes: Sequence[FeatureChange], release: Release, *, unsafe: bool
 ) -> Checked:
     """Return the check of the log directories. It reads files only at a level that does not support several."""
-    level = state.finalized[METADATA_VERSION]
+    level = state.finalized.known()[METADATA_VERSION]
     planned = levels_of_changes(changes).get(METADATA_VERSION, level)
     if min(level, planned) >= ASSIGNED_FROM:
         return DIRECTORIES_CHECK.ran(unless=f"metadata.version {min(level, planned)} supports several log directories.")
@@ -270,11 +270,12 @@ def apply_features(run: Run) -> tuple[FeatureOutcome, ...]:
     """Set the plan's levels: metadata.version first when raised, last when lowered.
 
     Stops at the first refused request; the outcomes show what was changed before. A resumed run reports existing
-    levels. Raises RefusedError (nothing was changed) if a check fails or a required approval is missing.
+    levels. Raises RefusedError (nothing was changed) if a check fails or a required approval is missing, TransientError
+    if the levels are unknown.
     """
     run = check_run(run)
-    before = levels_now(run.ports).finalized
-    pending = [c for c in run.plan.feature_changes if before.get(c.feature, 0) != c.target]
+    lacking = levels_now(run.ports).finalized.lacking(levels_of_changes(run.plan.feature_changes))
+    pending = [change for change in run.plan.feature_changes if change.feature in lacking]
     if pending:
         refuse_blockers(run.plan)
         if requires_approval(run.plan):
@@ -331,7 +332,7 @@ def _check_again(run: Run, pending: Sequence[FeatureChange]) -> None:
             f"The cluster id is {state.cluster_id}, but the plan was made for {run.plan.cluster_id}.",
             remedy="Correct the inventory's addresses, or start a new run.",
         )
-    now = state.finalized
+    now = state.finalized.known()
     opposite = [c.feature for c in pending if (c.target < c.current) != (c.target < now.get(c.feature, 0))]
     if opposite:
         raise RefusedError(
@@ -349,7 +350,7 @@ def _changes(ports: ReadPorts, state: ClusterState, requests: Sequence[FeatureRe
     release = max((r for r in state.releases if r in ports.catalogue), default=max(ports.catalogue))
     facts = ports.catalogue.get(release)
     return tuple(
-        feature_change(facts, feature, state.finalized.get(feature, 0), level)
+        feature_change(facts, feature, state.finalized.reported.get(feature, 0), level)
         for feature, level in levels_of(requests).items()
     )
 

@@ -231,7 +231,7 @@ def upgrade_all(cluster: ClusterSpec, catalogue: Catalogue, state: ClusterState)
     does not support stays, as does one whose default is unknown, and no feature is lowered. A node that does not
     respond is ignored here; the checks refuse the run because of it.
     """
-    current = state.finalized
+    current = state.finalized.reported
     facts = [catalogue.get(release) for release in sorted(state.releases) if release in catalogue]
     names = {name for node in state.nodes.values() if node.features for name in node.features.supported}
     wanted = {}
@@ -265,8 +265,8 @@ def release_levels(catalogue: Catalogue, state: ClusterState, release: Release) 
     """
     known = catalogue.get(release).features
     requests = []
-    for name in sorted(set(known) | set(state.finalized)):
-        current = state.finalized.get(name, 0)
+    for name in sorted(set(known) | set(state.finalized.reported)):
+        current = state.finalized.reported.get(name, 0)
         default, highest = (known[name].default_level, known[name].latest_production) if name in known else (0, 0)
         if default > current and name != KRAFT_VERSION:
             requests.append(FeatureRequest(feature=name, level=default, kind=RequestKind.UPGRADE))
@@ -312,7 +312,7 @@ def feature_changes(catalogue: Catalogue, state: ClusterState, target: Release) 
     other features depend on it.
     """
     facts = catalogue.get(target)
-    current = state.finalized
+    current = state.finalized.reported
     wanted = {
         name: max(feature.default_level, current.get(name, 0))
         for name, feature in facts.features.items()
@@ -389,11 +389,14 @@ def range_findings(
     """Return the finalized levels at which `release` cannot start. Its ranges, with their minimum, must contain every
     level.
 
-    `planned`: levels that are set before the release starts.
+    `planned`: levels that are set before the release starts. Unknown levels are a finding, too.
     """
     facts = catalogue.get(release)
     findings = []
-    for feature, level in sorted({**state.finalized, **(planned or {})}.items()):
+    if not state.finalized.is_known:
+        sentence = f"No node reports the finalized levels, so it is unknown whether release {release} supports them."
+        findings.append(code.found(f"features on {release}", sentence, "Repeat the command when a broker responds."))
+    for feature, level in sorted({**state.finalized.reported, **(planned or {})}.items()):
         known = facts.features.get(feature)
         if known is None and level == 0:
             continue
@@ -472,7 +475,7 @@ def refused_by_controller(state: ClusterState, feature: str, level: int, error: 
     if "does not support this feature" in message and all_support and feature != METADATA_VERSION:
         code = DROPPED_RANGES
         remedy = "Restart every broker whose registration lacks the level, so that it registers again."
-        if not keeps_registrations(state.finalized.get(METADATA_VERSION, 0)):
+        if not keeps_registrations(state.finalized.reported.get(METADATA_VERSION, 0)):
             remedy = _RAISE_FIRST
     else:
         of_message = next((remedy for words, remedy in _BY_MESSAGE if words in message), None)

@@ -239,7 +239,7 @@ def check_feature_support(
     """Apply the rules to the levels of an approved plan."""
     # With the permission to lower or delete where needed.
     requests = [
-        FeatureRequest(feature=feature, level=level, kind=_kind(level, state.finalized.get(feature, 0)))
+        FeatureRequest(feature=feature, level=level, kind=_kind(level, state.finalized.reported.get(feature, 0)))
         for feature, level in targets.items()
     ]
     return check_requests(cluster, catalogue, state, requests, unsafe=unsafe)
@@ -254,7 +254,7 @@ def _kind(level: int, current: int) -> RequestKind:
 def _level(
     cluster: ClusterSpec, catalogue: Catalogue, state: ClusterState, targets: Mapping[str, int], request: FeatureRequest
 ) -> Iterable[Finding]:
-    feature, level, current = request.feature, request.level, state.finalized.get(request.feature, 0)
+    feature, level, current = request.feature, request.level, state.finalized.reported.get(request.feature, 0)
     highest = highest_known(catalogue, state, feature)
     if highest is None:
         every = {name for release in catalogue for name in catalogue.get(release).features}
@@ -294,7 +294,7 @@ def _level(
 def _lowered(
     cluster: ClusterSpec, catalogue: Catalogue, state: ClusterState, request: FeatureRequest
 ) -> Iterable[Finding]:
-    feature, level, current = request.feature, request.level, state.finalized.get(request.feature, 0)
+    feature, level, current = request.feature, request.level, state.finalized.reported.get(request.feature, 0)
     if request.kind is RequestKind.UPGRADE:
         yield _not_allowed(feature, current, f"lower it to {level}")
     if feature == METADATA_VERSION and level < METADATA_VERSION_FLOOR:
@@ -311,7 +311,7 @@ def _lowered(
 
 def _deletion(catalogue: Catalogue, state: ClusterState, request: FeatureRequest) -> Iterable[Finding]:
     """KIP-584: a deletion needs the permission to lower, and skips the checks of ranges and of unknown features."""
-    feature, current = request.feature, state.finalized.get(request.feature, 0)
+    feature, current = request.feature, state.finalized.reported.get(request.feature, 0)
     if request.kind is RequestKind.UPGRADE:
         yield _not_allowed(feature, current, "delete it")
     elif current == 0:
@@ -329,7 +329,7 @@ def _deletion(catalogue: Catalogue, state: ClusterState, request: FeatureRequest
 def _refused_downgrade(
     catalogue: Catalogue, state: ClusterState, feature: str, level: int, gap: str = ""
 ) -> Iterable[Finding]:
-    current = state.finalized.get(feature, 0)
+    current = state.finalized.reported.get(feature, 0)
     known = [release for release in state.releases if release in catalogue]
     if not known or (feature == KRAFT_VERSION and state.quorum is not None and not state.has_dynamic_quorum):
         return  # a level that a controller before 4.1 only wrote can be deleted
@@ -380,7 +380,7 @@ def _dependencies(catalogue: Catalogue, state: ClusterState, targets: Mapping[st
     Controllers of 3.9.1 check none, controllers from 4.0 only the requested features. If a request removes the
     dependency of another feature, the finding is about the requested feature.
     """
-    levels = {**state.finalized, **targets}
+    levels = {**state.finalized.reported, **targets}
     facts = [catalogue.get(release) for release in sorted(state.releases) if release in catalogue]
     for feature in sorted(levels):
         missing: dict[str, int] = {}
@@ -408,7 +408,7 @@ def user_findings(state: ClusterState, targets: Mapping[str, int], *, unsafe: bo
     A feature in use is a blocker unless an approver accepted losses (`unsafe`). A feature that is possibly in use is a
     warning.
     """
-    lowered = {f for f, level in targets.items() if level < state.finalized.get(f, 0)}
+    lowered = {f for f, level in targets.items() if level < state.finalized.reported.get(f, 0)}
     in_use = Severity.WARNING if unsafe else Severity.BLOCKER
     needs = {Need.GROUPS: lowered & {*SERVED_BY, TRANSACTION_VERSION}, Need.TOPICS: lowered & {ELR_VERSION}}
     for need, features in needs.items():

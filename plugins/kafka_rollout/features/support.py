@@ -165,7 +165,7 @@ def held_back_feature_findings(cluster: ClusterSpec, catalogue: Catalogue, state
         for node_id, found in ranges.items():
             if found is None or (isinstance(found, VersionRange) and found.max < highest):
                 behind.setdefault(str(found or _NONE), []).append(node_id)
-        if behind and highest > state.finalized.get(name, 0):
+        if behind and highest > state.finalized.reported.get(name, 0):
             sentence = f"{name} could be raised to {highest}, but {_supports(behind)}."
             yield FEATURE_HELD_BACK.found(f"feature {name}", sentence)
 
@@ -222,7 +222,7 @@ def removed_controller_remedy(cluster: ClusterSpec, state: ClusterState, node_id
     No command removes a registration below level 33. A later registration of the same id replaces it.
     """
     listed = "If it runs, add it to the inventory. If not,"
-    if state.finalized.get(METADATA_VERSION, 0) >= CONTROLLER_UNREGISTRATION_LEVEL:
+    if state.finalized.reported.get(METADATA_VERSION, 0) >= CONTROLLER_UNREGISTRATION_LEVEL:
         return (
             f"{listed} remove its registration (kafka-cluster.sh unregister-controller --bootstrap-server "
             f"{cluster.bootstrap_servers} --id {node_id})."
@@ -256,14 +256,14 @@ def dropped_registration(
 
     Where raising metadata.version renews no registration, the controller's validate-only request finds them.
     """
-    if feature == METADATA_VERSION or level == 0 or state.finalized.get(feature, 0) > 0 or not state.releases:
+    if feature == METADATA_VERSION or level == 0 or state.finalized.reported.get(feature, 0) > 0 or not state.releases:
         return
     newest = max(state.releases)
     if newest not in catalogue:
         return
     known = catalogue.get(newest).features
     latest = known[METADATA_VERSION].latest_production if METADATA_VERSION in known else 0
-    old_level = state.finalized.get(METADATA_VERSION, 0)
+    old_level = state.finalized.reported.get(METADATA_VERSION, 0)
     if old_level >= latest or feature not in known or known[feature].supported.min > 0:
         return
     if keeps_registrations(old_level):

@@ -48,7 +48,7 @@ def group_findings(catalogue: Catalogue, state: ClusterState, release: Release) 
     findings = []
     for feature, kind in SERVED_BY.items():
         active = sorted(group.group_id for group in state.groups if group.type == kind and group.is_active)
-        if active and state.finalized.get(feature, 0) < 1:
+        if active and state.finalized.reported.get(feature, 0) < 1:
             findings.append(_not_served(release, feature, kind, active, known=_has(catalogue, release, feature)))
     return tuple(findings)
 

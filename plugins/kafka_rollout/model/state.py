@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from kafka_rollout.base.findings import Need
 from kafka_rollout.model.claims import Claims
+from kafka_rollout.model.finalized_levels import UNKNOWN_LEVELS, FinalizedLevels
 from kafka_rollout.model.quorum_addresses import Address
 from kafka_rollout.model.rights import MissingRight
 from kafka_rollout.model.topology import ClusterSpec
@@ -419,15 +420,17 @@ class ClusterState:
     quorum_in_use: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
     """Node id → the settings of controller.quorum.* that its process has read (voters and bootstrap servers); without
     nodes that do not report them."""
+    has_current_levels: bool = True
+    """False: `levels_now` found no broker that has applied what was committed, so `finalized` is unknown."""
     is_partial: bool = False
     """`partitions` are those of some topics only, without min.insync.replicas."""
 
     @property
-    def finalized(self) -> Mapping[str, int]:
+    def finalized(self) -> FinalizedLevels:
         """Finalized levels of the node with the highest epoch (KIP-584: the higher epoch wins)."""
-        answers = [n.features for n in self.nodes.values() if n.features is not None]
-        best = max(answers, key=lambda f: -1 if f.epoch is None else f.epoch, default=None)
-        return {} if best is None else best.finalized
+        answers = [n.features for n in self.nodes.values() if n.features is not None and n.features.epoch is not None]
+        best = max(answers, key=lambda f: f.epoch or 0, default=None)
+        return UNKNOWN_LEVELS if best is None or not self.has_current_levels else FinalizedLevels(best.finalized)
 
     @property
     def has_dynamic_quorum(self) -> bool:

@@ -18,6 +18,7 @@ from kafka_rollout.metadata_log.losses import Loss, with_paths
 from kafka_rollout.metadata_log.record_types import MetadataRegistrations
 from kafka_rollout.model.claims import Claims
 from kafka_rollout.model.contents import StartReading
+from kafka_rollout.model.finalized_levels import UNKNOWN_LEVELS
 from kafka_rollout.model.quorum_addresses import QUORUM_BOOTSTRAP, QUORUM_VOTERS
 from kafka_rollout.model.rights import PINNING, need_of, refuse_without_reading
 from kafka_rollout.model.state import (
@@ -321,8 +322,17 @@ def without_known(ports: ReadPorts, found: Mapping[int, Claims]) -> tuple[dict[i
 
 
 def levels_now(ports: ReadPorts) -> ClusterState:
-    """Return every node's own response about features, and nothing else."""
-    return observe_some(ports, ports.cluster.nodes, metrics=False, brokers=False)
+    """Return every node's own response about features, and nothing else.
+
+    The finalized levels are unknown unless a broker has applied what was committed before.
+    """
+    quorum = _ask(_unless_refused(ports, ports.admin.quorum, None, {}, Need.QUORUM), None, [])
+    state = observe_some(ports, ports.cluster.nodes, metrics=False, brokers=False)
+    return replace(state, has_current_levels=_some_is_current(ports.cluster, quorum, state.nodes))
+
+
+def _some_is_current(cluster: ClusterSpec, quorum: QuorumState | None, seen: Mapping[int, NodeState]) -> bool:
+    return any(seen[node_id].features is not None for node_id in find_current_brokers(cluster, quorum, seen))
 
 
 def read_current_levels(ports: ReadPorts) -> Mapping[str, int]:
@@ -333,10 +343,7 @@ def read_current_levels(ports: ReadPorts) -> Mapping[str, int]:
             features = ports.admin.features(ports.cluster.node(node_id))
             if _has_applied(quorum, node_id, features):
                 return features.finalized
-    raise TransientError(
-        "No broker that has applied the newest metadata reports the finalized levels.",
-        remedy="Check that the brokers reach the active controller.",
-    )
+    return UNKNOWN_LEVELS.known()
 
 
 def _has_applied(quorum: QuorumState, node_id: int, features: NodeFeatures) -> bool:

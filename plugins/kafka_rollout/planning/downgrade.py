@@ -61,7 +61,7 @@ def target_level(catalogue: Catalogue, state: ClusterState, target: Release, ask
     It is never above the current level. Raises UserError for a level that the target does not support or that is above
     the current level.
     """
-    current = state.finalized.get(METADATA_VERSION, 0)
+    current = state.finalized.reported.get(METADATA_VERSION, 0)
     supported = catalogue.get(target).features[METADATA_VERSION].supported
     if asked is None:
         return min(current, supported.max)
@@ -91,7 +91,7 @@ def downgrade_levels(
         return ()
     running = catalogue.get(max(known))
     below = [catalogue.get(release) for release in path]
-    wanted = {feature: current for feature, current in state.finalized.items() if current > 0}
+    wanted = {feature: current for feature, current in state.finalized.reported.items() if current > 0}
     for feature in wanted.keys() - {KRAFT_VERSION}:
         highest = (one.features[feature].supported.max if feature in one.features else 0 for one in below)
         wanted[feature] = min([wanted[feature], *highest])
@@ -99,9 +99,9 @@ def downgrade_levels(
     while unmet := next((name for name in sorted(wanted) if _lacks([running, *below], name, wanted)), None):
         wanted[unmet] -= 1
     return tuple(
-        feature_change(running, feature, state.finalized.get(feature, 0), target)
+        feature_change(running, feature, state.finalized.reported.get(feature, 0), target)
         for feature, target in sorted(wanted.items(), key=lambda item: (item[0] == METADATA_VERSION, item[0]))
-        if target != state.finalized.get(feature, 0)
+        if target != state.finalized.reported.get(feature, 0)
     )
 
 
@@ -122,7 +122,7 @@ def decide_downgrade(observed: PlanObservation, request: Request, of_cluster: Se
     cluster, catalogue, state, target = observed.cluster, observed.catalogue, observed.state, request.target_release
     level = target_level(catalogue, state, target, request.level)
     choice = choose_lowering(
-        refused_by_kafka(cluster, catalogue, state, state.finalized.get(METADATA_VERSION, 0), level),
+        refused_by_kafka(cluster, catalogue, state, state.finalized.reported.get(METADATA_VERSION, 0), level),
         live_obstacles(cluster, catalogue, state, level, of_cluster),
         request.lowering,
         lowers_binary=target < source_release(cluster, state, down=True),

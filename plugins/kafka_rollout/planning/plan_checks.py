@@ -64,7 +64,12 @@ NO_RESTART = "No node changes its release."
 def check_change(observed: PlanObservation, plan: Plan) -> Iterator[Checked]:
     """Yield the checks of a plan that are not about its cluster alone (`check_cluster`), in their order."""
     cluster, catalogue, state, configs = observed.cluster, observed.catalogue, observed.state, observed.configs
-    path, ahead, finalized, down = plan.path, plan.path[1:], state.finalized, plan.direction is Direction.DOWNGRADE
+    path, ahead, finalized, down = (
+        plan.path,
+        plan.path[1:],
+        state.finalized.reported,
+        plan.direction is Direction.DOWNGRADE,
+    )
     planned = planned_configs(path, configs, plan.config_changes)
     unless = "" if ahead else NO_RESTART
     yield RIGHTS_CHECK.ran(right_findings(cluster, state.missing_rights))
@@ -88,7 +93,7 @@ def check_change(observed: PlanObservation, plan: Plan) -> Iterator[Checked]:
     yield RANGES_CHECK.ran(
         (
             finding
-            for release in ahead
+            for release in (ahead if state.finalized.is_known else ())
             for finding in range_findings(
                 catalogue, state, release, code=LEVEL_OUT_OF_RANGE, planned=plan.lowered
             ).findings
@@ -102,6 +107,8 @@ def check_change(observed: PlanObservation, plan: Plan) -> Iterator[Checked]:
     yield _check_advisories(observed, path, planned)
     yield ROLLBACK_LEVELS_CHECK.ran(
         range_findings(catalogue, state, path[0], code=NO_ROLLBACK, planned=plan.lowered).findings
+        if state.finalized.is_known
+        else ()
     )
     if not down:
         yield ROLLBACK_END_CHECK.ran(rollback_end_findings(catalogue, path, finalized), unless=unless)
@@ -141,7 +148,7 @@ def _check_advisories(
     cluster, catalogue, state = observed.cluster, observed.catalogue, observed.state
     facts = AdvisoryFacts(
         cluster=cluster,
-        finalized=state.finalized,
+        finalized=state.finalized.reported,
         state=state,
         configs=planned,
         java=observed.java,
@@ -198,7 +205,7 @@ def unknown_responses(cluster: ClusterSpec, state: ClusterState) -> dict[Need, s
     if silent := [node_id for node_id in asked if not _responds(cluster, state.nodes.get(node_id))]:
         silence = _of_nodes("The response of", silent, asked)
         found[Need.NODES] = f"{found[Need.NODES]} {silence}" if Need.NODES in found else silence
-    if not state.finalized:
+    if not state.finalized.is_known:
         found[Need.LEVELS] = "No node that responds reports the finalized levels."
     metrics = {node_id: seen.metrics for node_id, seen in state.nodes.items()}
     unread = [i for i in known if not (seen := metrics.get(i)) or not seen.is_read]
@@ -247,7 +254,7 @@ def examined_text(what: Examined, observed: PlanObservation, plan: Plan) -> str:
             reporting = [seen for seen in state.nodes.values() if seen.metrics and seen.metrics.is_read]
             return f"metrics of {count(len(reporting), 'node')}"
         case Examined.LEVELS:
-            return count(len(state.finalized), "finalized feature")
+            return count(len(state.finalized.reported), "finalized feature")
         case Examined.RELEASES:
             return " → ".join(map(str, plan.path))
         case Examined.RIGHTS:

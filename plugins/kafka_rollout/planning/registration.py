@@ -44,7 +44,7 @@ def plan_registration_step(
     """
     changes = tuple(changes)
     levels = registered_levels(changes)
-    level = observed.state.finalized.get(METADATA_VERSION, 0)
+    level = observed.state.finalized.reported.get(METADATA_VERSION, 0)
     wanted = next((change.target for change in changes if change.feature == METADATA_VERSION), level)
     if not levels or renews_registrations(level, wanted):
         return None

@@ -31,7 +31,7 @@ from kafka_rollout.releases.facts import Release
 def expected_of(run: Run, release: Release, state: ClusterState, logs: Mapping[int, SeenLog]) -> ExpectedErrors:
     """Return what the plan expects of processes on `release`. `logs`: node id → the log of its process."""
     plan, catalogue = run.plan, run.ports.catalogue
-    of_directories = expected_faults(plan.findings, plan.feature_changes, release, catalogue, state.finalized)
+    of_directories = expected_faults(plan.findings, plan.feature_changes, release, catalogue, state.finalized.reported)
     of_settings = expected_broker_errors(plan, release, run.cluster)
     return ExpectedErrors(
         settings=expected_errors(plan, release),

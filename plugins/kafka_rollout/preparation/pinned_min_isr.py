@@ -173,5 +173,5 @@ def _listed(seen: SettingValues) -> str:
 
 
 def _pending(run: ReadRun) -> tuple[FeatureChange, ...]:
-    finalized = levels_now(run.ports).finalized
-    return tuple(c for c in run.plan.feature_changes if finalized.get(c.feature, 0) != c.target)
+    pending = levels_now(run.ports).finalized.lacking(run.plan.levels)
+    return tuple(change for change in run.plan.feature_changes if change.feature in pending)

@@ -162,7 +162,7 @@ def check_files(run: Run, observed: PlanObservation, request: Request) -> tuple[
         check_certificates(run.ports, observed.configs, lasts_s=_expected_s(run.plan)),
         check_acls(run, observed.configs),
         check_authentication(run, observed.configs),
-        check_new_settings(run, observed.configs, observed.state.finalized),
+        check_new_settings(run, observed.configs, observed.state.finalized.reported),
         *check_dynamic_configs(run, observed),
     )
 
@@ -281,7 +281,7 @@ def _leader_id(state: ClusterState) -> int | None:
 def _registered(ports: ClusterPorts, state: ClusterState, request: Request) -> SeenRegistrations | None:
     """Return the registrations of brokers that run the target already, so that its roll does not restart them."""
     target = request.target_release
-    if target not in ports.catalogue or not keeps_registrations(state.finalized.get(METADATA_VERSION, 0)):
+    if target not in ports.catalogue or not keeps_registrations(state.finalized.reported.get(METADATA_VERSION, 0)):
         return None
     changes = feature_changes(ports.catalogue, state, target)
     brokers = [node.node_id for node in ports.cluster.brokers if state.nodes[node.node_id].release == target]

@@ -100,7 +100,7 @@ def compare_with_state(run: Run, after: ComparedAfter) -> tuple[Difference, ...]
     is_downgrade = after is ComparedAfter.DOWNGRADE
     dropped = dropped_settings(run.ports)
     expected = replace(find_expected_configs(run.plan, run.ports.catalogue), dropped=dropped)
-    unserved = find_unserved_types(levels_now(run.ports).finalized) if is_downgrade else frozenset[str]()
+    unserved = find_unserved_types(levels_now(run.ports).finalized.known()) if is_downgrade else frozenset[str]()
 
     def differences_of(before: ClusterInventory, now: ClusterInventory) -> tuple[Difference, ...]:
         if is_downgrade and run.plan.lowering is Lowering.OFFLINE:

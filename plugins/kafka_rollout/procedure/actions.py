@@ -74,13 +74,13 @@ def observe_cluster(call: StepCall) -> dict[str, Any]:
         seen = state.nodes[node.node_id]
         call.log.info("%s (node %s) runs %s. %s", node.name, node.node_id, seen.release, seen.problem)
         call.log.info("  Java %s", seen.metrics.java_version if seen.metrics else "unknown")
-    call.log.info("Finalized: %s", dict(state.finalized))
+    call.log.info("Finalized: %s", dict(state.finalized.reported))
     findings = all_findings(check_cluster(ports.cluster, ports.catalogue, state))
     _log(call, findings)
     return {
         "cluster_id": state.cluster_id,
         "releases": {str(node_id): str(node.release) for node_id, node in state.nodes.items()},
-        "finalized": dict(state.finalized),
+        "finalized": dict(state.finalized.reported),
         "java": {str(i): node.metrics.java_version if node.metrics else None for i, node in state.nodes.items()},
         "findings": [str(finding) for finding in findings],
         "unanswered": list(state.unanswered),

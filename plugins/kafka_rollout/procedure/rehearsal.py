@@ -410,7 +410,8 @@ class Rehearsal:
 
     def _compare(self, before: Contents, release: Release, when: str) -> None:
         began = self.ports.clock.monotonic()
-        unserved, dropped = find_unserved_types(levels_now(self.ports).finalized), dropped_settings(self.ports)
+        unserved = find_unserved_types(levels_now(self.ports).finalized.known())
+        dropped = dropped_settings(self.ports)
         _, found = self._read_twice(
             release, before, lambda after: compare_contents(before, after, unserved=unserved, dropped=dropped)
         )

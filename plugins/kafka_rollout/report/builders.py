@@ -240,7 +240,7 @@ def _features(plan: Plan, state: ClusterState | None, view: RunView, shown: Mapp
     observed = view.all(Observed)
     return FeaturesReport(
         before=observed[0].finalized if observed else {},
-        after=state.finalized if state else {},
+        after=state.finalized.reported if state else {},
         planned=tuple(
             PlannedLevel(**asdict(change), shown_undo=undos.get(change.feature)) for change in plan.feature_changes
         ),
@@ -507,7 +507,7 @@ def build_feature_report(run: Run, *, dry_run: bool, proofs: Sequence[GateKind])
 def _feature_outcome(run: Run, proofs: Sequence[GateKind]) -> tuple[Outcome, str]:
     view, wanted = RunView.of(run.history.events()), run.plan.feature_changes
     try:
-        finalized = levels_now(run.ports).finalized
+        finalized = levels_now(run.ports).finalized.known()
     except TransientError as error:
         return Outcome.STOPPED, f"The cluster did not respond when the report was written. {error.sentence}"
     missing = ", ".join(

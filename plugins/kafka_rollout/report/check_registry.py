@@ -514,7 +514,7 @@ class Verification:
 def verify(ports: ReadPorts) -> Verification:
     """Compare every node's response with the finalized levels of the highest epoch, and return the findings."""
     state = observe(ports)
-    levels = state.finalized
+    levels = state.finalized.reported
     checked = check_cluster(ports.cluster, ports.catalogue, state)
     results = results_of(checked, unknown_responses(ports.cluster, state))
     return Verification(

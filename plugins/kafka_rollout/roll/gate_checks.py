@@ -435,7 +435,8 @@ _NEVER = f"not expected: {SNAPSHOT_INTERVAL} is 0, so no snapshot is written by 
 
 def _metadata_version(run: Run, gate: Gate) -> GateCheck:
     state = replace(_nodes_alone(run.ports, metrics=True), quorum=run.ports.admin.quorum())  # as in _finalized
-    level = run.plan.levels.get(METADATA_VERSION, state.finalized.get(METADATA_VERSION, 0))
+    planned = run.plan.levels
+    level = (planned if METADATA_VERSION in planned else state.finalized.known())[METADATA_VERSION]
     seen = cluster_gates.check_metadata_version(run.cluster, run.ports.catalogue, state, level)
     expected = expected_of(run, run.plan.target, state, read_logs(run, run.plan.target, state, run.cluster.brokers))
     errors = no_metadata_errors(run.cluster.nodes, state, run.plan.unchecked, expected=expected)

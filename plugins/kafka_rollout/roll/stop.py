@@ -25,7 +25,6 @@ from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.observation.cluster_ports import (
     ClusterPorts,
-    levels_now,
     observe_some,
     observe_without_groups,
     until,
@@ -384,7 +383,8 @@ def _refuse_found(ports: ClusterPorts, release_step: ReleaseStep, found: Sequenc
 def _closing(run: ReadRun, release_step: ReleaseStep) -> tuple[ClosingRecord, ...]:
     """Return the records that releases of this run write and the older one cannot load; usually none (KIP-915)."""
     begun = started_release_steps(run.history.events())
-    levels = levels_now(run.ports).finalized
+    # Without a quorum, too: no level changes then, and a rollback must stay possible.
+    levels = observe_some(run.ports, run.cluster.nodes, metrics=False, brokers=False).finalized.known()
     return tuple(
         record
         for rolled in run.plan.release_steps

@@ -207,13 +207,17 @@ def test_a_voter_outside_the_inventory_is_unlisted_too() -> None:
 
 @pytest.mark.parametrize(
     ("epochs", "level"),
-    [((7, 9, 8), 2), ((9, 7, 8), 1), ((None, 3, None), 2), ((None, None, 0), 3), ((None, None, None), 1)],
+    [((7, 9, 8), 2), ((9, 7, 8), 1), ((None, 3, None), 2), ((None, None, 0), 3)],
 )
-def test_where_nodes_answer_differently_the_higher_epoch_wins_and_none_is_the_oldest(
+def test_where_nodes_answer_differently_the_higher_epoch_wins_and_none_reports_nothing(
     epochs: tuple[int | None, ...], level: int
 ) -> None:
     nodes = {n: node_state(n, finalized={"metadata.version": n}, epoch=epoch) for n, epoch in enumerate(epochs, 1)}
-    assert state(nodes=nodes).finalized == {"metadata.version": level}
+    assert state(nodes=nodes).finalized.known() == {"metadata.version": level}
+
+
+def test_levels_without_an_epoch_are_unknown() -> None:
+    assert not state(nodes={1: node_state(1, finalized={"metadata.version": 1}, epoch=None)}).finalized.is_known
 
 
 def test_for_a_controller_that_names_no_features_its_release_speaks() -> None:

@@ -780,7 +780,7 @@ def _unlisted_controller(
     known = [release for release in (target, max(state.releases, default=None)) if release and release in catalogue]
     levels = {name: facts.default_level for name, facts in catalogue.get(known[0]).features.items()} if known else {}
     lacking = unlisted_controller_lacks(state, node_id, levels) if known else None
-    removable = state.finalized.get(METADATA_VERSION, 0) >= CONTROLLER_UNREGISTRATION_LEVEL
+    removable = state.finalized.reported.get(METADATA_VERSION, 0) >= CONTROLLER_UNREGISTRATION_LEVEL
     remedy = removed_controller_remedy(cluster, state, node_id, f"Kafka {known[0]}" if known else "")
     if lacking == ():
         return UNLISTED_CONTROLLER.found(

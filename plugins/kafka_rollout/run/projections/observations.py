@@ -46,7 +46,7 @@ def observed_of(state: ClusterState) -> Observed:
     return Observed(
         cluster_id=state.cluster_id,
         releases={node_id: node.release for node_id, node in state.nodes.items()},
-        finalized=dict(state.finalized),
+        finalized=dict(state.finalized.reported),
         quorum_leader=state.quorum.leader_id if state.quorum else None,
         partitions=len(state.partitions),
         groups=len(state.groups),
