@@ -451,8 +451,9 @@ def comparable_starts(before: ClusterInventory, now: float) -> dict[str, int]:
 
 
 def unexplained_starts(before: ClusterInventory, now: LogStarts) -> tuple[Difference, ...]:
-    """Return the log starts that neither retention nor a change of its settings explains. DeleteRecords of a client
-    is none of both: from outside it looks like a loss.
+    """Return the log starts that neither retention nor a client's change of its settings explains. A value of a file,
+    or a default of a release, is no change of a client. DeleteRecords is none of both: from outside it looks like a
+    loss.
     """
     return tuple(
         one for one in _moved(before, now.starts, now.ids, now.read_at, now.retention.get) if not one.by_clients
@@ -474,12 +475,13 @@ def _moved(
         if topic not in before.topics or ids.get(topic) != before.topics[topic]["id"]:
             continue
         first, last = _retention(before, topic), retention(topic)
-        changed = "" if first == last else f", now {last}"
+        changed = "" if first == last else f", now {last or 'unknown'}"
         sentence = (
             f"{partition} began at offset {kept.start} and now begins at {start}. Its retention ({first}{changed}) "
             "does not explain that: records are lost, or a client deleted them (DeleteRecords)."
         )
-        yield Difference("log start", partition, sentence, by_clients=first != last)
+        by_clients = first is not None and last is not None and first.of_clients != last.of_clients
+        yield Difference("log start", partition, sentence, by_clients=by_clients)
 
 
 def _retention(inventory: ClusterInventory, topic: str) -> Retention | None:

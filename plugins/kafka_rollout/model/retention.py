@@ -6,11 +6,11 @@ Only a lower bound is known from outside. It is evidence: a log start above it w
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from kafka_rollout.base.internal_topics import SHARE_TOPIC
-from kafka_rollout.model.configs import Setting
+from kafka_rollout.model.configs import ConfigSource, Setting
 
 _POLICY, _MS, _BYTES = "cleanup.policy", "retention.ms", "retention.bytes"
 _TIERED, _LOCAL_MS = "remote.storage.enable", "local.retention.ms"
@@ -18,6 +18,7 @@ _LIKE_RETENTION = "-2"  # local.retention.ms: as retention.ms
 _REPARTITION = "-repartition"
 NAMES = (_POLICY, _MS, _BYTES, _TIERED, _LOCAL_MS)
 """The settings of a topic from which `retention_of` reads."""
+_OF_CLIENTS = frozenset({ConfigSource.TOPIC, ConfigSource.ALL_BROKERS})
 
 
 class Bound(StrEnum):
@@ -52,6 +53,9 @@ class Retention:
     size: int
     tiered: bool
     local_ms: int
+    of_clients: frozenset[tuple[str, str]] = field(default=frozenset(), compare=False)
+    """Setting and value of those that clients set of the topic or of all brokers. The others are those of the broker
+    that was asked: of its file, of itself, or the defaults of its release."""
 
     @property
     def bound(self) -> Bound | None:
@@ -91,6 +95,9 @@ def retention_of(settings: Mapping[str, Setting]) -> Retention | None:
         size=int(values[_BYTES]),
         tiered=values.get(_TIERED) == "true",
         local_ms=int(values[_MS] if local == _LIKE_RETENTION else local),
+        of_clients=frozenset(
+            (name, value) for name, value in values.items() if name in NAMES and settings[name].source in _OF_CLIENTS
+        ),
     )
 
 

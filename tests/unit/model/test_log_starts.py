@@ -82,11 +82,35 @@ def test_what_retention_or_a_client_can_explain_is_no_loss(after: ClusterInvento
     assert moved(before(), after) == []
 
 
-def test_who_changed_the_retention_in_between_removed_the_records() -> None:
-    after = inventory(values=DELETE | {"retention.ms": "1000"}, starts={"orders-0": 300})
+@pytest.mark.parametrize(
+    ("source", "by_clients"),
+    [
+        (ConfigSource.TOPIC, True),
+        (ConfigSource.ALL_BROKERS, True),
+        (ConfigSource.NODE, False),
+        (ConfigSource.FILE, False),
+        (ConfigSource.DEFAULT, False),
+    ],
+)
+def test_only_a_client_who_changed_the_retention_in_between_removed_the_records(
+    source: ConfigSource, *, by_clients: bool
+) -> None:
+    """A broker answers with the values of its own file and the defaults of its own release."""
+    values = settings(DELETE) | {"retention.ms": Setting("1000", source)}
+    table = ConfigTable.of_resources({"orders": values})
+    after = inventory(starts={"orders-0": 300}, effective=EffectiveConfigs(topics=table))
     (found,) = moved(before(), after)
-    assert found.by_clients
+    assert found.by_clients is by_clients
     assert "retention.ms=1000" in found.sentence
+    now = LogStarts(
+        read_at=1.0, starts={"orders-0": 300}, ids={"orders": "a"}, retention={"orders": retention_of(values)}
+    )
+    assert bool(unexplained_starts(before(), now)) is not by_clients
+
+
+def test_a_retention_that_is_unknown_now_explains_nothing() -> None:
+    now = LogStarts(read_at=1.0, starts={"orders-0": 300}, ids={"orders": "a"}, retention={"orders": None})
+    assert unexplained_starts(before(), now)
 
 
 @pytest.mark.parametrize(("committed", "lost"), [(250, False), (249, True)])
@@ -158,7 +182,7 @@ def test_a_gate_compares_what_no_client_removes_as_it_reads_and_finds_what_the_c
         {"read_at": 5000.0},
         {"ids": {"orders": "b"}},
         {"starts": {name: 100}},
-        {"retention": {"orders": replace(RETENTION, ms=1)}},
+        {"retention": {"orders": replace(RETENTION, ms=1, of_clients=frozenset({("retention.ms", "1")}))}},
     ):
         changed: dict[str, Any] = other
         assert unexplained_starts(known, replace(now, **changed)) == ()
