@@ -491,8 +491,8 @@ PRINCIPLES = (
     ),
     _of(
         TRUST,
-        "The lock lives where the thing lives: a run shows on the hosts that it changes, whatever "
-        "database it has. Of two that write at the same time, each sees the other.",
+        "The lock lives where the thing lives: a run shows on the hosts that it changes, whatever database it has, to "
+        "each run with the same SSH user. Of two that write at the same time, each sees the other.",
         "control/claims.py control/lock.py:fence_cluster_ports",
         "architecture/test_fences.py unit/control/test_claims.py",
     ),

@@ -64,12 +64,8 @@ NO_RESTART = "No node changes its release."
 def check_change(observed: PlanObservation, plan: Plan) -> Iterator[Checked]:
     """Yield the checks of a plan that are not about its cluster alone (`check_cluster`), in their order."""
     cluster, catalogue, state, configs = observed.cluster, observed.catalogue, observed.state, observed.configs
-    path, ahead, finalized, down = (
-        plan.path,
-        plan.path[1:],
-        state.finalized.reported,
-        plan.direction is Direction.DOWNGRADE,
-    )
+    path, ahead, down = plan.path, plan.path[1:], plan.direction is Direction.DOWNGRADE
+    finalized = state.finalized.reported
     planned = planned_configs(path, configs, plan.config_changes)
     unless = "" if ahead else NO_RESTART
     yield RIGHTS_CHECK.ran(right_findings(cluster, state.missing_rights))

@@ -63,9 +63,7 @@ _OTHER_OPTIONS = frozenset({"auth_kwargs", "auth_type", "cert", "proxies", "prox
 _HTTP_OPTIONS = _NEEDLESS_OPTIONS | _OTHER_OPTIONS | {"headers", "verify"}
 _OWN_HEADERS = frozenset(["accept-encoding", "connection", "content-length", "host", "transfer-encoding"])
 _HeaderName = Annotated[str, StringConstraints(pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")]  # RFC 9110, token
-
-
-# X500Principal.getName(RFC2253).
+# Java writes the other attributes of a subject with their numbers (X500Principal.getName, RFC 2253).
 _NAMED_BY_JAVA = frozenset(
     (
         *(NameOID.COMMON_NAME, NameOID.LOCALITY_NAME, NameOID.STATE_OR_PROVINCE_NAME, NameOID.ORGANIZATION_NAME),

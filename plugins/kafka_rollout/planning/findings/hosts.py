@@ -307,8 +307,8 @@ STOP_LEAVES_PROCESS = FindingCode(
 UNIT_NOT_RELOADED = FindingCode(
     "UNIT-NOT-RELOADED",
     BLOCKER,
-    "The files of a unit have changed since systemd has read them, so the options, files and paths that its next start "
-    "has are unknown: the installation of a package, for example, makes systemd read them.",
+    "The files of a unit have changed since systemd has read them. So the options, files and paths of its next start "
+    "are unknown: the installation of a package, for example, lets systemd read the changed files.",
 )
 HOST_NAMED_TWICE = FindingCode(
     "HOST-NAMED-TWICE",

@@ -76,8 +76,7 @@ from kafka_rollout.releases.facts import Release
 
 _PROPERTIES = (
     "LoadState,ActiveState,SubState,MainPID,ExecMainPID,ExecMainStartTimestamp,NRestarts,TimeoutStopUSec,User,"
-    "UnitFileState,ExecStop,Id,AmbientCapabilities,KillMode,KillSignal,SendSIGKILL,"
-    "NeedDaemonReload"
+    "UnitFileState,ExecStop,Id,AmbientCapabilities,KillMode,KillSignal,SendSIGKILL,NeedDaemonReload"
 )
 # Below the home of the SSH user, which hosts can share. Not by names of the inventory, which another one can have.
 CLAIMS = '{records}/claims/"$(uname -n)"/{unit}'
