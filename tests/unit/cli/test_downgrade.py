@@ -255,8 +255,8 @@ def test_what_stands_in_the_way_is_a_blocker(
 def test_groups_that_lose_their_type_are_waited_for_before_anything_falls(
     world: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    billing = GroupState(group_id="billing", type="share", state="Stable", members=1)
-    world.groups = [billing]
+    billing = GroupState(group_id="billing", type="streams", state="Stable", members=1)
+    world.groups, world.finalized = [billing], {"metadata.version": 29, "streams.version": 1}
     sent_at_look: list[int] = []
 
     def stopped_meanwhile(_: FakeLogs, *, planned: bool | None, by_spark: bool, incremental: bool) -> GroupRecords:
