@@ -39,6 +39,9 @@ _MOST_AT_ONCE = 1 << 20
 _PROBE_S = 2.0
 _MAX_RESPONSE_BYTES = 256 * 1024 * 1024
 _MOST_HEADER_BYTES = 1024  # correlation id and tagged fields, of which no release has any
+# kafka-python makes the class and the decoder of a version when it reads the first response of it, and is not safe
+# among threads there: it can register a class that another one has replaced, and then no later response can be read.
+_RESPONSE_CLASSES = threading.Lock()
 _SETTINGS = "--command-config; in Airflow the cluster's Connection"
 # X509_V_ERR_* of OpenSSL, as in x509_vfy.h.
 _NOT_YET_VALID, _EXPIRED = 9, 10
@@ -359,11 +362,7 @@ class _Link:
         if not 0 < size <= _MAX_RESPONSE_BYTES:
             raise _other_protocol(struct.pack(">i", size))
         answer = self._receive(size, deadline)
-        response_class = request.header.get_response_class()
-        header = io.BytesIO(answer[:_MOST_HEADER_BYTES])
-        if response_class.parse_header(header).correlation_id != self._correlation_id:
-            raise ValueError("the response belongs to another request")
-        return (decode or response_class.decode)(answer[header.tell() :])
+        return read_response(request, answer, decode)
 
     def _receive(self, size: int, deadline: float) -> memoryview:
         """`size` is what the node announces: memory grows with the bytes that arrive."""
@@ -375,6 +374,19 @@ class _Link:
                 raise ConnectionResetError
             received += part
         return memoryview(received)
+
+
+def read_response(request: Any, answer: memoryview, decode: Decode | None = None) -> Any:
+    """Return the decoded response: header and body in `answer`. Raises ValueError if it belongs to another request."""
+    with _RESPONSE_CLASSES:
+        response_class = request.header.get_response_class()
+        header = io.BytesIO(answer[:_MOST_HEADER_BYTES])
+        if response_class.parse_header(header).correlation_id != request.header.correlation_id:
+            raise ValueError("the response belongs to another request")
+        body = answer[header.tell() :]
+        if decode is None:
+            return response_class.decode(body)
+    return decode(body)
 
 
 def ask_api_versions(exchange: Any) -> Any:

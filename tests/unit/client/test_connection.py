@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 import ssl
 import struct
+import sys
 import threading
 import time
 import tracemalloc
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from kafka.protocol.admin import ListGroupsResponse, UpdateFeaturesResponse
+from kafka.protocol.admin import ListGroupsResponse, UpdateFeaturesRequest, UpdateFeaturesResponse
 from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslAuthenticateResponse
 
 from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError
 from kafka_rollout.client.admin import KafkaAdmin
-from kafka_rollout.client.connection import NodeConnection, NotSentError, ask_api_versions
+from kafka_rollout.client.connection import NodeConnection, NotSentError, ask_api_versions, read_response
 from kafka_rollout.client.features import UpgradeType, node_features, send_feature_updates, upgrade_type
 from kafka_rollout.client.requests import ClusterConnections, Target, error_name, raise_for_error
 from kafka_rollout.client.security.client_security import ClientSecurity, SecurityProtocol
@@ -51,6 +54,41 @@ def closed_ports() -> Iterator[tuple[str, str]]:
         for held in (one, other):
             held.bind(("127.0.0.1", 0))
         yield f"127.0.0.1:{one.getsockname()[1]}", f"127.0.0.1:{other.getsockname()[1]}"
+
+
+def test_threads_that_read_the_first_responses_of_a_version_do_not_disturb_each_other() -> None:
+    """kafka-python can register a class that the garbage collection then removes: nobody could read a response."""
+
+    def request(version: int) -> UpdateFeaturesRequest:
+        made = UpdateFeaturesRequest(version=version)
+        made.with_header(correlation_id=7)
+        return made
+
+    def read() -> None:
+        together.wait()
+        for version in versions:
+            read_response(request(version), responses[version])
+
+    versions = range(UpdateFeaturesResponse.max_version + 1)
+    responses: dict[int, memoryview] = {}
+    for version in versions:
+        response = UpdateFeaturesResponse(version=version, error_code=0)
+        response.with_header(correlation_id=7)
+        responses[version] = memoryview(response.encode(header=True))
+    switched = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(100):
+            UpdateFeaturesResponse._VERSIONS.clear()
+            UpdateFeaturesResponse._struct._compiled_encoders.clear()
+            together = threading.Barrier(4)
+            with ThreadPoolExecutor(4) as pool:
+                for done in [pool.submit(read) for _ in range(4)]:
+                    done.result(60)
+            gc.collect()
+            read_response(request(0), responses[0])
+    finally:
+        sys.setswitchinterval(switched)
 
 
 def test_one_connection_serves_many_questions() -> None:
