@@ -103,7 +103,7 @@ def runs_of(settings: Settings) -> Any:
 
 
 def scans_of(settings: Settings) -> Any:
-    return shown(records.scans_of(list_readable_clusters(settings)[0].values(), settings))
+    return shown(records.scans_of(list_readable_clusters(settings)[0], settings))
 
 
 def status_of(settings: Settings) -> Any:

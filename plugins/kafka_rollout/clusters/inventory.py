@@ -502,6 +502,18 @@ def get_cluster(name: str, settings: Settings | None = None) -> ClusterSpec:
     )
 
 
+def list_named_clusters(settings: Settings | None = None) -> dict[str, ClusterSpec | UserError]:
+    """Return cluster → inventory, or why it cannot be used, of all clusters that the files of the folder name.
+
+    A run goes on, and waits for people, whatever happens to the file of its cluster.
+    """
+    clusters, problems = list_readable_clusters(settings)
+    named: dict[str, ClusterSpec | UserError] = {
+        name: problem for path, problem in problems.items() for name in _names_in(path) if NAME.fullmatch(name)
+    }
+    return dict(sorted((named | clusters).items()))
+
+
 def find_problem(name: str, problems: Mapping[Path, UserError]) -> UserError | None:
     """Return why the file of a cluster cannot be used; None if no such file is about this cluster."""
     found = [problem for path, problem in problems.items() if name in _names_in(path)]

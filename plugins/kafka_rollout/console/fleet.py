@@ -70,21 +70,21 @@ class FleetRow:
     metadata_version_name: str | None = None
     builds: Mapping[str, int] | None = None
     """Version of a vendor's build, with the vendor → number of nodes."""
-    brokers: int
-    controllers: int
-    problems: tuple[str, ...] | None
+    brokers: int | None = None
+    controllers: int | None = None
+    problems: tuple[str, ...] | None = None
     """What is not healthy, at the time `observed`."""
     observed: str | None = None
     changed: str | None = None
     """The newest known change of releases or levels."""
-    is_live: bool
+    is_live: bool = False
     """Observed now."""
     scanned: str | None = None
     verdicts: Mapping[str, str] | None = None
     """Release → result if its coordinators load the logs, at the time `scanned`."""
-    downgrade_to: tuple[str, ...] | None
+    downgrade_to: tuple[str, ...] | None = None
     """The open options (console/downgrade_options.py)."""
-    check: LastCheck | None
+    check: LastCheck | None = None
     waits_for: tuple[str, ...]
     """Requests without an answer."""
     in_progress: tuple[str, ...]
@@ -119,23 +119,17 @@ class ClusterFacts:
 
 def fleet_row(facts: ClusterFacts, catalogue: Catalogue, now: float) -> FleetRow:
     """Return the row of a cluster at the time `now` (epoch seconds)."""
-    spec, phases = facts.spec, {run.run_id: phase_of(run, now) for run in facts.runs}
-    questions = [run.question() for run in facts.runs if phases[run.run_id] in WAITS]
-    row = FleetRow(
-        cluster=spec.name,
+    spec = facts.spec
+    row = replace(
+        row_of_runs(spec.name, facts.status, facts.runs, catalogue, now),
         owner=spec.owner,
         brokers=len(spec.brokers),
         controllers=len(spec.controllers),
         is_live=facts.is_live,
         downgrade_to=_downgrade_to(facts, catalogue, now),
         check=facts.check,
-        waits_for=tuple(subject_of(asked) for asked in questions if asked is not None),
-        in_progress=tuple(run_id for run_id, phase in phases.items() if phase in WORKING | WAITS),
-        newest_release=str(max(catalogue)),
         problems=_problems(None, _stopped(facts, 0.0)),
     )
-    if (status := facts.status) is not None:
-        row = replace(row, phase=status.phase, needs_human=status.needs_human, run=status.run, dag=status.dag)
     if facts.observation is not None:
         row = _with_observation(row, facts, facts.observation, catalogue)
     if facts.scan is not None:
@@ -143,6 +137,24 @@ def fleet_row(facts: ClusterFacts, catalogue: Catalogue, now: float) -> FleetRow
         by_release = {str(release): verdict.value for release, verdict in verdicts}
         row = replace(row, scanned=iso(facts.scan.scanned_at), verdicts=by_release)
     return replace(row, next_action=facts.problem or _next_action(row, facts.status))
+
+
+def row_of_runs(
+    cluster: str, status: ClusterStatus | None, runs: Sequence[RunState], catalogue: Catalogue, now: float
+) -> FleetRow:
+    """Return the row of a cluster of which only its runs are known, as while its inventory cannot be read."""
+    phases = {run.run_id: phase_of(run, now) for run in runs}
+    questions = [run.question() for run in runs if phases[run.run_id] in WAITS]
+    row = FleetRow(
+        cluster=cluster,
+        owner="",
+        waits_for=tuple(subject_of(asked) for asked in questions if asked is not None),
+        in_progress=tuple(run_id for run_id, phase in phases.items() if phase in WORKING | WAITS),
+        newest_release=str(max(catalogue)),
+    )
+    if status is None:
+        return row
+    return replace(row, phase=status.phase, needs_human=status.needs_human, run=status.run, dag=status.dag)
 
 
 def _with_observation(row: FleetRow, facts: ClusterFacts, seen: Observation, catalogue: Catalogue) -> FleetRow:
@@ -308,6 +320,12 @@ def _downgrades(row: FleetRow) -> str | None:
     return few(reversed(newest_patches(map(Release.parse, row.downgrade_to)))) or "none"
 
 
+def _nodes(row: FleetRow) -> str | None:
+    if row.brokers is None or row.controllers is None:
+        return None
+    return f"{count(row.brokers, 'broker')}, {count(row.controllers, 'controller')}"
+
+
 def _check(row: FleetRow) -> str | None:
     if row.check is None:
         return None
@@ -351,7 +369,7 @@ COLUMNS = (
     Column(
         id="nodes",
         title="Nodes",
-        text=lambda row: f"{count(row.brokers, 'broker')}, {count(row.controllers, 'controller')}",
+        text=_nodes,
     ),
     Column(
         id="health",

@@ -28,7 +28,7 @@ from kafka_rollout.gates.gate import GateCheck, GateCondition
 from kafka_rollout.model.plan import Lowering, Plan
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.state import PartitionState, QuorumState, RegisteredNodes, check_caught_up
-from kafka_rollout.model.topology import ClusterSpec
+from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.report.run_report import StepLine
 from kafka_rollout.run.batch_progress import BatchProgress, current_batches
 from kafka_rollout.run.estimates import estimate_of
@@ -262,9 +262,12 @@ def title_of(kind: RunOf, plan: Plan | None, planned: Planned | None) -> str:
     return "Not planned yet"
 
 
-def group_by_rack(cluster: ClusterSpec, statuses: Sequence[NodeStatus]) -> tuple[Rack, ...]:
-    """Return the nodes by rack; the controllers first, then the racks in the order of their names."""
-    known = {node.node_id: node for node in cluster.nodes}
+def group_by_rack(listed: Iterable[NodeSpec], statuses: Sequence[NodeStatus]) -> tuple[Rack, ...]:
+    """Return the nodes by rack; the controllers first, then the racks in the order of their names.
+
+    `listed`: nodes of the inventory. Another one is in no rack.
+    """
+    known = {node.node_id: node for node in listed}
     racks: dict[str, list[tuple[NodeStage, RackNode]]] = {}
     for status in statuses:
         node = known.get(status.node_id)

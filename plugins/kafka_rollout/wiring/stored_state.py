@@ -14,9 +14,9 @@ from kafka_rollout.base.errors import RolloutError
 from kafka_rollout.base.json_forms import from_json
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.client.security.client_security import ClientSecurity
-from kafka_rollout.clusters.inventory import list_readable_clusters
+from kafka_rollout.clusters.inventory import list_named_clusters, list_readable_clusters
 from kafka_rollout.console.cluster_status import build_status
-from kafka_rollout.console.fleet import ClusterFacts, FleetRow, LastCheck, fleet_row
+from kafka_rollout.console.fleet import ClusterFacts, FleetRow, LastCheck, fleet_row, row_of_runs
 from kafka_rollout.console.option_details import (
     DowngradeOptions,
     OptionFacts,
@@ -31,6 +31,7 @@ from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.observation.cluster_ports import observe
 from kafka_rollout.releases.documents.catalogue import get_catalogue
+from kafka_rollout.releases.facts import Catalogue
 from kafka_rollout.report.check_report import Result
 from kafka_rollout.run.events import Event, Observed
 from kafka_rollout.run.projections.observations import Observation, newest_observation, observe_again, observed_of
@@ -54,21 +55,37 @@ def read_fleet(
     sees_scans: Callable[[str], bool] = lambda cluster: True,
     live: Callable[[ClusterSpec], Observed] | None = None,
 ) -> tuple[list[FleetRow], list[str]]:
-    """Return a row for each cluster of which the reader can read a DAG or a run, and why inventory files have none.
+    """Return a row for each cluster of which the reader can read a DAG or a run, and why files cannot be read.
 
     `may_read`: whether the reader can read the runs of a DAG. `sees_scans`: whether it can read the scans and checks of
     a cluster. No value of others is in a row. `live`: observes a cluster now; a cluster that does not respond has its
     stored values.
     """
     clusters, problems = list_readable_clusters(settings)
+    unread = list_named_clusters(settings).keys() - clusters.keys()
+    catalogue, now = get_catalogue(settings), time.time()
     with database_of(settings).read_together():
         read = [_read_cluster(spec, settings, may_read, sees_scans(spec.name)) for spec in clusters.values()]
+        rows = [row for name in sorted(unread) if (row := _row_without_inventory(name, settings, may_read, catalogue))]
     facts = [found for found in read if found is not None]
     if live is not None:
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             facts = list(pool.map(lambda one: _live(one, live), facts))
-    catalogue, now = get_catalogue(settings), time.time()
-    return [fleet_row(one, catalogue, now) for one in facts], [str(problem) for problem in problems.values()]
+    rows += [fleet_row(one, catalogue, now) for one in facts]
+    return rows, [str(problem) for problem in problems.values()]
+
+
+def _row_without_inventory(
+    name: str, settings: Settings, may_read: Callable[[str], bool], catalogue: Catalogue
+) -> FleetRow | None:
+    """Return the row of a cluster whose inventory cannot be read; None if it has no run that the reader can read."""
+    found, now = read_cluster_runs(name, settings, may_read=may_read), time.time()
+    if found is None or not found.runs:
+        return None
+    status = build_status(name, found.runs, found.lock, now, problem=found.problem)
+    row = row_of_runs(name, status, found.runs, catalogue, now)
+    waits = f" Then: {status.next_action}" if status.needs_human else ""
+    return replace(row, needs_human=True, next_action=f"Correct the inventory of this cluster.{waits}")
 
 
 def observe_now(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kafka_rollout.airflow.views.records import NO_INVENTORY
 from kafka_rollout.run.events import Channel as By
 from kafka_rollout.run.events import Responder, StartedAtShell
 from kafka_rollout.run.view import RunView
@@ -78,6 +80,42 @@ def test_a_user_without_a_right_to_the_dags_of_a_cluster_learns_nothing(
         assert (refused.status_code, refused.text) == (404, missing.text)
         of_run = client.get(f"{PREFIX}/console", params={"run_id": RUN, "dag_id": DAG}, headers=sign_in(client, "vera"))
         assert of_run.status_code == 404
+
+
+def test_a_run_is_shown_while_the_inventory_of_its_cluster_cannot_be_read(
+    client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (file,) = Path(os.environ["KAFKA_ROLLOUT_CLUSTERS"]).glob("*.yaml")
+    file.write_text("name: orders\nnodes: [\n")
+    found = console(client, "anna").json()
+    assert (found["run"]["run_id"], found["run"]["can_answer"]) == (RUN, True)
+    assert found["problem"].startswith("The inventory of this cluster cannot be read")
+    assert str(file) not in found["problem"]
+    state = client.get(f"{PREFIX}/status.json", params={"cluster": "orders"}, headers=sign_in(client, "vera"))
+    assert state.json()["run"] == RUN
+    kafka, options, rows = (
+        client.get(f"{PREFIX}/{page}", params={"cluster": "orders"}, headers=sign_in(client, "vera"))
+        for page in ("kafka", "downgrade/options", "fleet/rows")
+    )
+    assert (kafka.json()["state"], kafka.json()["problem"]) == (None, NO_INVENTORY)
+    assert (options.status_code, options.json()["detail"]) == (503, NO_INVENTORY)
+    (row,) = rows.json()["rows"]
+    assert (row["cluster"], row["needs_human"], row["running"]) == ("orders", True, True)
+    assert row["cells"][2].startswith("Correct the inventory of this cluster. Then: ")
+
+
+def test_a_broken_inventory_tells_nothing_to_a_user_without_a_right_to_the_dags_of_its_cluster(
+    tmp_path: Path, scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (file,) = Path(os.environ["KAFKA_ROLLOUT_CLUSTERS"]).glob("*.yaml")
+    file.write_text("name: orders\nnodes: [\n")
+    with serve_page(tmp_path, monkeypatch, users=USERS, dags="another") as client:
+        for page in ("console", "kafka", "status.json", "downgrade/options"):
+            of, none = (
+                client.get(f"{PREFIX}/{page}", params={"cluster": name}, headers=sign_in(client, "vera"))
+                for name in ("orders", "none")
+            )
+            assert (of.status_code, of.text) == (404, none.text), page
 
 
 def test_a_run_is_found_by_its_own_dag_and_by_no_other(client: Any) -> None:

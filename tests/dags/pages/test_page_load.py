@@ -23,6 +23,7 @@ from kafka_rollout.run.events import Begun
 from kafka_rollout.run.store.history import ReadHistory, SqlRunStore
 from kafka_rollout.run.traffic import TrafficSample
 from kafka_rollout.wiring import runs as run_status
+from tests.console_scenes import cluster_of
 from tests.records import failed_step, run_history
 
 IDS = [f"run-{number}" for number in range(5)]
@@ -47,7 +48,8 @@ def show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], tuple[
 
     def ask() -> tuple[list[str], list[dict[str, Any]]]:
         read.clear()
-        (cluster,) = records.runs_of(["fake"], Settings.from_environment(), may_read=lambda dag_id: True)
+        clusters = {"fake": cluster_of(3)}
+        (cluster,) = records.runs_of(clusters, Settings.from_environment(), may_read=lambda dag_id: True)
         return sorted(read), list(cluster["runs"])
 
     return ask

@@ -172,6 +172,7 @@ def test_a_service_that_refuses_is_named_without_its_secret_and_stops_no_other_c
 ) -> None:
     from kafka_rollout.airflow.views.records import runs_of
     from kafka_rollout.base.system.settings import Settings
+    from kafka_rollout.clusters.inventory import list_named_clusters
 
     sender.hook.answers = [503]
     sender.record(Begun(dag_id=DAG_ID), ASKED)
@@ -180,7 +181,7 @@ def test_a_service_that_refuses_is_named_without_its_secret_and_stops_no_other_c
     assert len(sender.mail.mails) == 1
     (problem,) = open_notifications().problems("fake")
     assert "Airflow Connection teams answered with status 503" in problem.problem
-    (shown,) = runs_of(["fake"], Settings.from_environment(), may_read=lambda dag_id: True)
+    (shown,) = runs_of(list_named_clusters(), Settings.from_environment(), may_read=lambda dag_id: True)
     assert shown["problem"].startswith("Notifications are not sent (teams): The webhook of Airflow Connection teams")
     assert SECRET not in caplog.text + shown["problem"]
     assert sender.run() == "success"  # the next attempt is a minute later

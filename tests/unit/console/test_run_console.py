@@ -178,9 +178,9 @@ def test_the_time_for_the_nodes_that_are_left_is_a_range_and_ends_with_the_run()
 
 def test_nodes_are_grouped_by_rack_with_the_controllers_first_and_counted_by_phase() -> None:
     scene = failing(200, done=100)
-    racks = group_by_rack(scene.cluster, console_of(scene).nodes)
+    racks = group_by_rack(scene.cluster.nodes, console_of(scene).nodes)
     assert [rack.name for rack in racks] == ["controllers", "rack a", "rack b", "rack c"]
     assert racks[0].counts == {NodeStage.DONE: 3}
     assert sum(sum(rack.counts.values()) for rack in racks) == 203
-    plain = group_by_rack(cluster_of(3, racks=""), console_of(failing()).nodes)
+    plain = group_by_rack(cluster_of(3, racks="").nodes, console_of(failing()).nodes)
     assert [rack.name for rack in plain] == ["controllers", "brokers"]

@@ -17,12 +17,23 @@ from kafka_rollout.airflow.private_api import can_answer, current_user, is_autho
 from kafka_rollout.airflow.views.clusters import console_of, fleet_table, options_of, read_rows
 from kafka_rollout.airflow.views.drawings import traffic_svg
 from kafka_rollout.airflow.views.live import LIVE
-from kafka_rollout.airflow.views.records import check_page, find_run, page_of_run, runs_of, scan_page, scans_of, shown
+from kafka_rollout.airflow.views.records import (
+    NO_INVENTORY,
+    check_page,
+    find_run,
+    page_of_run,
+    runs_of,
+    scan_page,
+    scans_of,
+    shown,
+)
 from kafka_rollout.base.errors import RefusedError, RolloutError, UserError
 from kafka_rollout.base.json_forms import to_json
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.clusters.inventory import list_readable_clusters
+from kafka_rollout.clusters.inventory import list_named_clusters
 from kafka_rollout.console.fleet import Show, as_csv, choose_rows
+from kafka_rollout.model.run_of import RunOf
+from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.procedure.kinds import KINDS
 from kafka_rollout.report.page.pages import INSTALL, can_plot
 from kafka_rollout.run.events import Channel, Responder
@@ -93,7 +104,7 @@ def static(name: str) -> FileResponse:
 @app.get("/runs", dependencies=[_may_see_airflow])
 def runs(user: Any = _user, settings: Settings = _settings) -> Any:
     """Return the runs, by cluster, whose own DAG the user can read."""
-    return shown(runs_of(list_readable_clusters(settings)[0], settings, may_read=_reader(user)))
+    return shown(runs_of(list_named_clusters(settings), settings, may_read=_reader(user)))
 
 
 @app.get("/console", dependencies=[_may_see_airflow])
@@ -107,14 +118,14 @@ def console(
     from kafka_rollout.run.store.history import list_clusters_of_run
     from kafka_rollout.run.store.opening import database_of
 
-    clusters = list_readable_clusters(settings)[0]
+    clusters = list_named_clusters(settings)
     rights: dict[str, Any] = {
         "may_read": _reader(user),
         "may_answer": partial(can_answer, user),
         "may_control": partial(is_authorized, user, "PUT"),
     }
     for name in (cluster,) if cluster else list_clusters_of_run(database_of(settings), run_id):
-        found = console_of(clusters[name], settings, run_id=run_id, **rights) if name in clusters else None
+        found = console_of(name, clusters[name], settings, run_id=run_id, **rights) if name in clusters else None
         if found is not None and (cluster or (found["run"] or {}).get("dag_id") == dag_id):
             return shown(found)
     raise HTTPException(404, "There is no such cluster or run, or you cannot read the runs of its DAGs.")
@@ -123,11 +134,13 @@ def console(
 @app.get("/kafka", dependencies=[_may_see_airflow])
 def kafka(cluster: str, user: Any = _user, settings: Settings = _settings) -> Any:
     """Return the state of a cluster as Kafka shows it, at once; for users who can read one of its DAGs."""
-    spec, may_read = list_readable_clusters(settings)[0].get(cluster), _reader(user)
+    spec, may_read = list_named_clusters(settings).get(cluster), _reader(user)
     if spec is None or not any(may_read(f"{kind.dag_prefix}{cluster}") for kind in KINDS.values()):
         raise HTTPException(404, "There is no such cluster, or you cannot read its DAGs.")
     state, problem = None, "The page does not query clusters here (KAFKA_ROLLOUT_LIVE_STATE is 0)."
-    if settings.live_state:
+    if isinstance(spec, UserError):
+        problem = NO_INVENTORY
+    elif settings.live_state:
         state, problem = LIVE.get(spec)
     return shown({"state": None if state is None else to_json(state), "problem": problem})
 
@@ -137,7 +150,7 @@ def status(cluster: str, user: Any = _user, settings: Settings = _settings) -> A
     """Return the status of a cluster for machines, from the runs whose own DAG the user can read."""
     from kafka_rollout.wiring.runs import read_status
 
-    is_listed = cluster in list_readable_clusters(settings)[0]
+    is_listed = cluster in list_named_clusters(settings)
     found = read_status(cluster, settings, may_read=_reader(user)) if is_listed else None
     if found is None:
         raise HTTPException(404, "There is no such cluster, or you cannot read the runs of its DAGs.")
@@ -153,8 +166,12 @@ def downgrade() -> FileResponse:
 @app.get("/downgrade/options", dependencies=[_may_see_airflow])
 def downgrade_options(cluster: str, user: Any = _user, settings: Settings = _settings) -> Any:
     """Return the downgrade options of a cluster, from the runs and scans whose own DAG the user can read."""
-    spec, may_trigger = list_readable_clusters(settings)[0].get(cluster), partial(is_authorized, user, "POST")
-    found = None if spec is None else options_of(spec, settings, may_read=_reader(user), may_trigger=may_trigger)
+    spec, may_read = list_named_clusters(settings).get(cluster), _reader(user)
+    found = None
+    if isinstance(spec, ClusterSpec):
+        found = options_of(spec, settings, may_read=may_read, may_trigger=partial(is_authorized, user, "POST"))
+    elif spec is not None and may_read(f"{KINDS[RunOf.DOWNGRADE].dag_prefix}{cluster}"):
+        raise HTTPException(503, NO_INVENTORY)
     if found is None:
         raise HTTPException(404, "There is no such cluster, or you cannot read its DAGs.")
     return shown(found)
@@ -195,8 +212,10 @@ def _file(name: str) -> dict[str, str]:
 def scans(user: Any = _user, settings: Settings = _settings) -> Any:
     """Return the newest scan of each cluster whose scan DAG the user can read."""
     may_read = _reader(user)
-    clusters = list_readable_clusters(settings)[0]
-    return shown(scans_of([spec for name, spec in clusters.items() if may_read(f"{SCAN_DAG_PREFIX}{name}")], settings))
+    clusters = list_named_clusters(settings)
+    return shown(
+        scans_of({name: of for name, of in clusters.items() if may_read(f"{SCAN_DAG_PREFIX}{name}")}, settings)
+    )
 
 
 def _reader(user: Any) -> Callable[[str], bool]:

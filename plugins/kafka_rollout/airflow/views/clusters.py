@@ -12,6 +12,7 @@ from urllib.parse import quote
 from kafka_rollout.airflow.common.links import SCAN_DAG_PREFIX
 from kafka_rollout.airflow.views.records import runs_of
 from kafka_rollout.base.durations import iso
+from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.json_forms import to_json
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.base.wording import count
@@ -31,7 +32,8 @@ _PIECE = 1000  # characters
 
 
 def console_of(
-    cluster: ClusterSpec,
+    name: str,
+    inventory: ClusterSpec | UserError,
     settings: Settings,
     *,
     may_read: Callable[[str], bool],
@@ -43,12 +45,12 @@ def console_of(
 
     `may_read`: whether the user can read the runs of a DAG. `may_answer`: whether the user, who is one of the assigned
     ids if there are any, can answer a request of a DAG. `may_control`: whether the user can change its runs.
-    `run_id`: show this run instead.
+    `run_id`: show this run instead. `inventory`: or why it cannot be used.
     """
     from kafka_rollout.wiring.runs import read_cluster_runs
 
-    found = read_cluster_runs(cluster.name, settings, may_read=may_read, also=run_id)
-    listed = runs_of([cluster.name], settings, may_read=may_read)
+    found = read_cluster_runs(name, settings, may_read=may_read, also=run_id)
+    listed = runs_of({name: inventory}, settings, may_read=may_read)
     if found is None or not listed:
         return None
     (card,) = listed
@@ -57,7 +59,7 @@ def console_of(
     run = next((one for one in found.runs if one.run_id == run_id), None) if run_id else matters
     # The status of exactly this run: the cluster's own can be about another one.
     of_run = found.runs if run is None else (run,)
-    status = build_status(cluster.name, of_run, found.lock, now, problem=found.problem)
+    status = build_status(name, of_run, found.lock, now, problem=found.problem)
     shown = {
         **card,
         "now": now,
@@ -69,20 +71,19 @@ def console_of(
     if run is None:
         return shown
     version, dag_id = found.versions.get(run.run_id, ""), found.dag_ids[run.run_id]
-    console = _console(
-        cluster.name, settings, run_id=run.run_id, version=version, has_lock=run.has_lock, phase=status.phase
-    )
+    console = _console(name, settings, run_id=run.run_id, version=version, has_lock=run.has_lock, phase=status.phase)
+    nodes = () if isinstance(inventory, UserError) else inventory.nodes
     asked = run.question() if console.request is not None else None
     shown["run"] = {
         **to_json(console),
-        "racks": [to_json(rack) for rack in group_by_rack(cluster, console.nodes)],
+        "racks": [to_json(rack) for rack in group_by_rack(nodes, console.nodes)],
         "dag_id": dag_id,
         "has_report": run.end is not None,
         "can_answer": asked is not None and may_answer(dag_id, asked.users),
         "asked": _asked(run.run_id, asked) if asked is not None and may_answer(dag_id, asked.users) else None,
         "controls": _controls(run, status.phase) if may_control(dag_id) else (),
         "has_traffic": bool(run.plan and run.plan.terms and run.plan.terms.traffic),
-        "notified": _notified(cluster.name, run, status, settings, now),
+        "notified": _notified(name, run, status, settings, now),
     }
     return shown
 

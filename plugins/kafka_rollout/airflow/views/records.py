@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -33,6 +33,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 RUNS_SHOWN = 10  # per cluster
+# Without the reason, which has paths, and values of other clusters if the file names several.
+NO_INVENTORY = (
+    "The inventory of this cluster cannot be read, so its page has only what is stored. Correct the file: "
+    "`kafka-rollout clusters` says why."
+)
 
 
 def shown(value: Any) -> Any:
@@ -69,8 +74,12 @@ class ShownRun:
         }
 
 
-def runs_of(clusters: Iterable[str], settings: Settings, *, may_read: Callable[[str], bool]) -> list[dict[str, Any]]:
+def runs_of(
+    clusters: Mapping[str, ClusterSpec | UserError], settings: Settings, *, may_read: Callable[[str], bool]
+) -> list[dict[str, Any]]:
     """Return the newest runs of each cluster and the holder of its lock.
+
+    `clusters`: name → inventory, or why it cannot be used.
 
     `may_read`: whether the user can read the runs of a DAG. A run is shown to users who can read its own DAG, which can
     be a user's DAG that embeds the upgrade. A run without a known DAG is shown to users who can read all changing DAGs
@@ -79,11 +88,13 @@ def runs_of(clusters: Iterable[str], settings: Settings, *, may_read: Callable[[
     from kafka_rollout.run.store.opening import database_of
 
     with database_of(settings).read_together():
-        found = [_cluster(cluster, settings, may_read) for cluster in clusters]
+        found = [_cluster(name, inventory, settings, may_read) for name, inventory in clusters.items()]
     return [cluster for cluster in found if cluster is not None]
 
 
-def _cluster(cluster: str, settings: Settings, may_read: Callable[[str], bool]) -> dict[str, Any] | None:
+def _cluster(
+    cluster: str, inventory: ClusterSpec | UserError, settings: Settings, may_read: Callable[[str], bool]
+) -> dict[str, Any] | None:
     """Return one cluster. Damaged parts are replaced by their error."""
     from kafka_rollout.notifications.store.sent import open_notifications
     from kafka_rollout.wiring.runs import can_see, list_runs_to_read
@@ -110,8 +121,12 @@ def _cluster(cluster: str, settings: Settings, may_read: Callable[[str], bool]) 
             "purpose": found.lock.purpose if known else "",
             "expires_at": found.lock.expires_at,
         }
-    unsent = (f"Notifications are not sent ({one.channel}): {one.problem}" for one in newest.values())
-    return {"cluster": cluster, "lock": lock, "runs": runs, "problem": " ".join(filter(None, (found.problem, *unsent)))}
+    problems = [
+        NO_INVENTORY if isinstance(inventory, UserError) else "",
+        found.problem,
+        *(f"Notifications are not sent ({one.channel}): {one.problem}" for one in newest.values()),
+    ]
+    return {"cluster": cluster, "lock": lock, "runs": runs, "problem": " ".join(filter(None, problems))}
 
 
 def _card(cluster: str, run_id: str, settings: Settings, version: str, holder: str) -> dict[str, Any]:
@@ -208,14 +223,18 @@ _FILES = {
 }
 
 
-def scans_of(clusters: Iterable[ClusterSpec], settings: Settings) -> list[dict[str, Any]]:
-    """Return the newest scan of each cluster, its alerts, and the error of the last attempt."""
+def scans_of(clusters: Mapping[str, ClusterSpec | UserError], settings: Settings) -> list[dict[str, Any]]:
+    """Return the newest scan of each cluster, its alerts, and the error of the last attempt.
+
+    `clusters`: name → inventory, or why it cannot be used: nobody scans this cluster, so its scan is overdue.
+    """
     found = []
-    for cluster in clusters:
+    for cluster, inventory in clusters.items():
         try:
-            scan = _scan_of(cluster, settings)
+            schedule = None if isinstance(inventory, UserError) else inventory.scan_schedule
+            scan = _scan_of(cluster, schedule, settings)
         except Exception as error:
-            log.warning("The scans of cluster %s cannot be shown: %r", cluster.name, error)
+            log.warning("The scans of cluster %s cannot be shown: %r", cluster, error)
             scan = {
                 "check": None,
                 "scan": None,
@@ -224,27 +243,27 @@ def scans_of(clusters: Iterable[ClusterSpec], settings: Settings) -> list[dict[s
                 "alerts": [],
             }
         if scan is not None:
-            found.append({"cluster": cluster.name, "dag_id": f"{SCAN_DAG_PREFIX}{cluster.name}", **scan})
+            found.append({"cluster": cluster, "dag_id": f"{SCAN_DAG_PREFIX}{cluster}", **scan})
     return found
 
 
-def _scan_of(cluster: ClusterSpec, settings: Settings) -> dict[str, Any] | None:
+def _scan_of(cluster: str, schedule: str | None, settings: Settings) -> dict[str, Any] | None:
     from kafka_rollout.notifications.store.sent import open_notifications
     from kafka_rollout.run.store.opening import open_scan_history
     from kafka_rollout.wiring.stored_state import read_newest_check
 
-    scanned = open_scan_history(cluster.name, settings).scheduled()
-    alerts = open_notifications(settings).alerts(cluster.name)
+    scanned = open_scan_history(cluster, settings).scheduled()
+    alerts = open_notifications(settings).alerts(cluster)
     if not scanned and not alerts:
         return None
     scanned_at = scanned[-1].scanned_at if scanned else 0.0
     is_newest = bool(alerts) and (not scanned or alerts[-1].at >= scanned[-1].at)
     failed = alerts[-1] if is_newest and alerts[-1].failed else None
-    check = read_newest_check(cluster.name, settings)
+    check = read_newest_check(cluster, settings)
     return {
         "check": None if check is None else _check_fields(check),
         "scan": to_json(scanned[-1]) if scanned else None,
-        "overdue": is_overdue(cluster.scan_schedule, scanned_at, time.time()),
+        "overdue": schedule is None or is_overdue(schedule, scanned_at, time.time()),
         "failed": None if failed is None else _alert_fields(failed),
         "alerts": [_alert_fields(alert) for alert in reversed(alerts[-ALERTS_SHOWN:])],
     }
