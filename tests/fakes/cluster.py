@@ -205,6 +205,7 @@ class FakeCluster:
         self.acls: set[Acl] = set()
         self.views: dict[int, BrokerView] = {}  # what a broker has beside the others
         self.acls_problem = ""  # why no broker can list the ACLs
+        self.unread_contents: dict[str, str] = {}  # part of the contents that cannot be read → why
         self.acl_differences: dict[Release, AclDifferences] = {}  # from the release that runs
         self.files_at_start: dict[
             int, dict[str, str]

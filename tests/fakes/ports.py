@@ -262,7 +262,7 @@ class FakeAdmin:
             acls=tuple(sorted(world.acls)),
             scram={},
             quotas={},
-            unasked={},
+            unasked=world.unread_contents,
             group_configs=world.group_configs,
             effective=effective,
         )

@@ -27,6 +27,7 @@ from kafka_rollout.base.lease import Fence, unfenced
 from kafka_rollout.client.connection import NotOfferedError, ask_api_versions
 from kafka_rollout.client.coordinators import list_groups_of
 from kafka_rollout.client.features import node_features
+from kafka_rollout.client.messages import DescribeShareGroupOffsetsRequest
 from kafka_rollout.client.requests import (
     EARLIEST,
     EARLIEST_LOCAL,
@@ -53,7 +54,8 @@ from kafka_rollout.model.configs import (
     SettingValues,
     entity_name,
 )
-from kafka_rollout.model.contents import ClusterInventory, LogStarts
+from kafka_rollout.model.contents import SHARE_OFFSETS, ClusterInventory, LogStarts
+from kafka_rollout.model.groups import SHARE
 from kafka_rollout.model.retention import NAMES, Bound, KeptRecords, retention_of
 from kafka_rollout.model.state import UNKNOWN_MIN_ISR
 from kafka_rollout.releases.facts import GROUP_VERSION
@@ -102,8 +104,8 @@ def read_inventory(
     topics, partitions, source = _topics(nodes, leaderless=leaderless)
     by_id = {target.node_id: target for target in live}
     leaders = PartitionLeaders(nodes=nodes, live=by_id, partitions=partitions, leaderless=leaderless)
-    groups = _groups(nodes, live)
     unasked: dict[str, str] = {}
+    groups = _groups(nodes, live, unasked)
     subscriptions, listed = list_configured(nodes, live[0], unasked)
     configs, effective = _all_configs(nodes, live, source, sorted(topics))
     of_groups = {*configured_groups, *(groups if listed is None else listed)}
@@ -244,14 +246,17 @@ def read_log_starts(
     )
 
 
-def _groups(nodes: ClusterConnections, live: Sequence[Target]) -> dict[str, dict[str, Any]]:
-    """Type and committed offsets by group; share groups have no committed offsets."""
+def _groups(nodes: ClusterConnections, live: Sequence[Target], unasked: dict[str, str]) -> dict[str, dict[str, Any]]:
+    """Type and offsets by group: committed offsets, of a share group the start offsets of its share partitions."""
     groups: dict[str, dict[str, Any]] = {}
     for broker in live:
         listed = list_groups_of(nodes, broker)
         for group in listed:
             groups[group.group_id] = {"type": group.type, "offsets": {}}
-        committing = [group.group_id for group in listed if group.type != "share" and group.state != "Dead"]
+        sharing = [group.group_id for group in listed if group.type == SHARE]
+        for name, offsets in _share_offsets(nodes, broker, sharing, unasked).items():
+            groups[name]["offsets"] = offsets
+        committing = [group.group_id for group in listed if group.type != SHARE and group.state != "Dead"]
         if not committing:
             continue
         request = OffsetFetchRequest(
@@ -271,6 +276,41 @@ def _groups(nodes: ClusterConnections, live: Sequence[Target]) -> dict[str, dict
                 if partition.committed_offset >= 0
             }
     return dict(sorted(groups.items()))
+
+
+def _share_offsets(
+    nodes: ClusterConnections, broker: Target, groups: Sequence[str], unasked: dict[str, str]
+) -> dict[str, dict[str, int]]:
+    """Return share group → partition → start offset, of those that its coordinator has read (KIP-932).
+
+    Without those that the share coordinator has not set yet, or cannot read: the broker reports both as -1, without an
+    error (GroupCoordinatorService.describeShareGroupAllOffsets).
+    """
+    asked = DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup
+    request = DescribeShareGroupOffsetsRequest(groups=[asked(group_id=name, topics=None) for name in groups])
+    try:
+        answers = nodes.ask(broker, request).groups if groups else ()
+    except NotOfferedError as error:  # 4.0 has share groups as a preview
+        unasked[SHARE_OFFSETS] = error.sentence
+        return {}
+    found: dict[str, dict[str, int]] = {}
+    for group in answers:
+        code = error_name(group.error_code)
+        if code in _UNSUPPORTED:
+            unasked[SHARE_OFFSETS] = f"{broker.who} does not serve share groups at the finalized levels."
+        if code in _NO_OFFSETS | _UNSUPPORTED:
+            continue
+        raise_for_error(group, f"the start offsets of share group {group.group_id}", broker, "DESCRIBE on GROUP")
+        offsets = found[group.group_id] = {}
+        for topic in group.topics:
+            for partition in topic.partitions:
+                name = f"{topic.topic_name}-{partition.partition_index}"
+                if partition.error_code:
+                    why = f"{broker.who} answered with {error_name(partition.error_code)} for {name}"
+                    unasked[SHARE_OFFSETS] = f"{why} of share group {group.group_id}."
+                elif partition.start_offset >= 0:
+                    offsets[name] = partition.start_offset
+    return found
 
 
 def _all_configs(

@@ -21,6 +21,7 @@ from kafka_rollout.model.configs import (
     Why,
     compare_effective,
 )
+from kafka_rollout.model.groups import SHARE
 from kafka_rollout.model.retention import KeptRecords, Retention, is_purged, purging_groups, retention_of
 
 NEW_SETTING = "new setting"
@@ -40,7 +41,7 @@ class ClusterInventory:
     ends: Mapping[str, int]
     """End offset of each partition (`orders-0`)."""
     groups: Mapping[str, Mapping[str, Any]]
-    """Type and committed offsets."""
+    """Type and committed offsets, of share groups the start offsets of their share partitions."""
     configs: Mapping[str, Mapping[str, str]]
     """Dynamic settings by resource (`topic orders`, `broker 1`, `brokers`), a secret as HIDDEN."""
     acls: tuple[Acl, ...]
@@ -78,10 +79,11 @@ class ClusterInventory:
         }
 
 
-GROUPS, TRANSACTIONAL_IDS = "groups", "transactional_ids"
+GROUPS, TRANSACTIONAL_IDS, SHARE_OFFSETS = "groups", "transactional_ids", "share_offsets"
 PARTS = {
     GROUPS: "groups",
     TRANSACTIONAL_IDS: "transactional ids",
+    SHARE_OFFSETS: "start offsets of share groups",
     "acls": "ACLs",
     "scram": "SCRAM users",
     "quotas": "quotas",
@@ -89,6 +91,8 @@ PARTS = {
     "subscriptions": "client-metrics subscriptions",
 }
 """Fields that a cluster may not be able to report, and their names in sentences."""
+_READ_IF_THERE = (GROUPS, TRANSACTIONAL_IDS, SHARE_OFFSETS)
+"""The others can also be unread because the cluster, or its release, has none of them."""
 SETTINGS = {"group_configs": "GROUP", "subscriptions": "CLIENT_METRICS"}
 """Fields with settings that older releases do not support → Kafka's name of the resource type.
 
@@ -140,7 +144,7 @@ def compare_inventories(
     serves. `dropped`: as in ExpectedConfigs.
     """
     return (
-        *_unread_parts(before, after),
+        *_unread_parts(before, after, unserved),
         *_lost_topics(before, after),
         *_ends(before, after),
         *_starts(before, after),
@@ -159,15 +163,29 @@ def find_unserved_types(levels: Mapping[str, int]) -> frozenset[str]:
     return frozenset(kind for feature, kind in SERVED_BY.items() if levels.get(feature, 0) < 1)
 
 
-def _unread_parts(before: ClusterInventory, after: ClusterInventory) -> Iterable[Difference]:
+def _unread_parts(before: ClusterInventory, after: ClusterInventory, unserved: Collection[str]) -> Iterable[Difference]:
     """List the parts that the cluster reported before and does not report now."""
     for part, why in after.unasked.items():
-        if not getattr(before, part, True):
+        if not _has_part(before, part):
             continue
-        name, unused = PARTS.get(part, part), part in SETTINGS
+        name = PARTS.get(part, part)
+        unused = part in SETTINGS or (part == SHARE_OFFSETS and SHARE in unserved)
         sentence = f"There were {name} before; they are not in use now" if unused else f"Not all {name} could be read"
         # What was unknown before the run too is named, and is no change.
         yield Difference("unknown", name, f"{sentence}: {why}", foretold=unused or part in before.unasked)
+
+
+def list_uncompared(unasked: Iterable[str]) -> tuple[str, ...]:
+    """Return the names of the parts that exist and were not compared. `unasked`: names of those that were not read."""
+    names = {PARTS[part] for part in _READ_IF_THERE}
+    return tuple(name for name in unasked if name in names)
+
+
+def _has_part(inventory: ClusterInventory, part: str) -> bool:
+    if part == SHARE_OFFSETS:
+        has_offsets = any(group["offsets"] for group in inventory.groups.values() if group["type"] == SHARE)
+        return has_offsets or part in inventory.unasked
+    return bool(getattr(inventory, part, True))
 
 
 def _lost_topics(before: ClusterInventory, after: ClusterInventory) -> Iterable[Difference]:
@@ -193,21 +211,28 @@ def _lost_groups(before: ClusterInventory, after: ClusterInventory, unserved: Co
             sentence = f"The {group['type']} group {group_id} is missing."
             yield Difference("group", group_id, sentence, foretold=_needs_no_group(group, unserved))
             continue
-        behind = [
-            f"{partition} {offset} → {now['offsets'].get(partition, 'none')}"
-            for partition, offset in group["offsets"].items()
-            if now["offsets"].get(partition, -1) < offset
-        ]
-        if behind:
-            sentence = f"Group {group_id} lost committed offsets: {few(behind)}."
+        is_unread = group["type"] == SHARE and SHARE_OFFSETS in after.unasked  # which is a difference already
+        if behind := _behind(group["offsets"], now["offsets"], missing_counts=not is_unread):
+            what = "start" if group["type"] == SHARE else "committed"
+            sentence = f"Group {group_id} lost {what} offsets: {few(behind)}."
             yield Difference("group", group_id, sentence)
+
+
+def _behind(before: Mapping[str, int], now: Mapping[str, int], *, missing_counts: bool) -> list[str]:
+    """Return each partition whose offset is lower now. `missing_counts`: or not there."""
+    return [
+        f"{partition} {offset} → {now.get(partition, 'none')}"
+        for partition, offset in before.items()
+        if now.get(partition, -1 if missing_counts else offset) < offset
+    ]
 
 
 def _lost_of_partitions(
     before: ClusterInventory, after: ClusterInventory, topics: Collection[str], unserved: Collection[str]
 ) -> dict[str, tuple[list[str], list[str]]]:
     """Return partition of __consumer_offsets → groups that lost all committed offsets of `topics`, and those that did
-    not. They share the fate of its log; a member that joins again makes its group again, without offsets.
+    not. They share the fate of its log; a member that joins again makes its group again, without offsets. Those of a
+    share group are in another log.
     """
     found: dict[str, tuple[list[str], list[str]]] = {}
     partitions = len(before.topics.get(GROUPS_TOPIC, {}).get("replicas", ()))
@@ -215,18 +240,19 @@ def _lost_of_partitions(
         has_offsets = any(partition.rpartition("-")[0] in topics for partition in group["offsets"])
         if has_offsets and group["type"] not in unserved and not name.startswith(_TRAFFIC):
             partition = f"{GROUPS_TOPIC}-{coordinator_partition(name, partitions)}"
-            is_kept = bool(after.groups.get(name, {}).get("offsets"))
+            now = after.groups.get(name)
+            is_kept = now is not None and (group["type"] == SHARE or bool(now["offsets"]))
             found.setdefault(partition, ([], []))[is_kept].append(name)
     return found
 
 
 def _needs_no_group(group: Mapping[str, Any], unserved: Collection[str]) -> bool:
-    """Return whether a group may be missing because its type is no longer served: it has no committed offsets.
+    """Return whether a group may be missing because its type is no longer served: nothing begins at its offsets.
 
-    A type is served to members. The offsets are records of their own: 4.3.1 at group.version 0 returns them, and
-    GroupMetadataManager of 3.9.1 loads them as those of a group without members.
+    A type is served to members. Committed offsets are records of their own: 4.3.1 at group.version 0 returns them, and
+    GroupMetadataManager of 3.9.1 loads them as those of a group without members. A share group is deleted instead.
     """
-    return group["type"] in unserved and not group["offsets"]
+    return group["type"] in unserved and (group["type"] == SHARE or not group["offsets"])
 
 
 def compare_states(
@@ -244,7 +270,7 @@ def compare_states(
     """
     kept = _kept_topics(before, after)
     found = (
-        *_unread_parts(before, after),
+        *_unread_parts(before, after, unserved),
         *_unread_brokers(before, after),
         *_configs(before, after, expected),
         *_acls(before, after),
@@ -520,8 +546,8 @@ def _topics(before: ClusterInventory, after: ClusterInventory) -> Iterable[Diffe
 def _groups(
     before: ClusterInventory, after: ClusterInventory, kept: Collection[str], unserved: Collection[str]
 ) -> Iterable[Difference]:
-    """Compare committed offsets. Groups and single offsets expire, so missing ones do not count, unless the group's
-    type is no longer served: the change itself can have lost them.
+    """Compare offsets. Groups and single committed offsets expire, so missing ones do not count, unless the group's
+    type is no longer served: the change itself can have lost them. Start offsets of a share group do not expire.
     """
     missing = [name for name in before.groups if name not in after.groups and not name.startswith(_TRAFFIC)]
     missing = [] if GROUPS in after.unasked else missing  # they are unknown, which is a difference already
@@ -546,12 +572,10 @@ def _groups(
     for group_id, group in before.groups.items():
         if group_id not in after.groups:
             continue
-        now, expires = after.groups[group_id]["offsets"], group["type"] not in unserved
-        behind = [
-            f"{partition} {offset} → {now.get(partition, 'none')}"
-            for partition, offset in group["offsets"].items()
-            if now.get(partition, offset if expires else -1) < offset and partition.rpartition("-")[0] in kept
-        ]
-        if behind:
-            sentence = f"Committed offsets of group {group_id} are lower than before: {few(behind)}."
+        is_share = group["type"] == SHARE
+        missing_counts = SHARE_OFFSETS not in after.unasked if is_share else group["type"] in unserved
+        offsets = {name: offset for name, offset in group["offsets"].items() if name.rpartition("-")[0] in kept}
+        if behind := _behind(offsets, after.groups[group_id]["offsets"], missing_counts=missing_counts):
+            what = "Start" if is_share else "Committed"
+            sentence = f"{what} offsets of {'share ' * is_share}group {group_id} are lower than before: {few(behind)}."
             yield Difference("group", group_id, sentence)

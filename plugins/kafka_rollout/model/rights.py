@@ -145,6 +145,7 @@ READING = (
             "ShareGroupDescribe",
             "StreamsGroupDescribe",
             "OffsetFetch",
+            "DescribeShareGroupOffsets",
         ),
     ),
     Right("DESCRIBE_CONFIGS", GROUP, "*", "read the settings of groups", ("DescribeConfigs",)),

@@ -22,6 +22,7 @@ from kafka_rollout.model.contents import (
     compare_states,
     digest,
     find_unserved_types,
+    list_uncompared,
     new_settings,
 )
 from kafka_rollout.model.plan import Lowering
@@ -137,12 +138,14 @@ def compare_with_state(run: Run, after: ComparedAfter) -> tuple[Difference, ...]
             for sentence in record_traffic_so_far(run)
         ),
     )
+    unread = {**(before.unasked if before is not None else {}), **now.unasked}
+    unasked = {PARTS.get(part, part): why for part, why in unread.items()}
     run.history.attach(
         COMPARED[after],
         {
             "before": before.counts if before is not None else {},
             "after_counts": now.counts,
-            "unasked": {PARTS.get(part, part): why for part, why in now.unasked.items()},
+            "unasked": unasked,
             "new_settings": new_settings(differences),
             "digest": digest(differences),
             "differences": differences,
@@ -157,6 +160,7 @@ def compare_with_state(run: Run, after: ComparedAfter) -> tuple[Difference, ...]
             failing=len(failing),
             first=tuple(failing[:_RECORDED]),
             digest=digest(differences),
+            uncompared=list_uncompared(unasked),
         )
     )
     return differences

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from kafka_rollout.base.clock import Clock
 from kafka_rollout.base.errors import RefusedError, TransientError
@@ -13,12 +13,14 @@ from kafka_rollout.base.findings import BLOCKER, INFO, WARNING, Check, CheckOf, 
 from kafka_rollout.base.internal_topics import (
     COORDINATOR_TOPICS,
     GROUPS_TOPIC,
+    SHARE_TOPIC,
     TRANSACTIONS_TOPIC,
     coordinator_partition,
 )
 from kafka_rollout.base.wording import few, few_sentences
 from kafka_rollout.gates.coordinators import LOADED
 from kafka_rollout.model.contents import GROUPS, TRANSACTIONAL_IDS, ClusterInventory, Difference, compare_inventories
+from kafka_rollout.model.groups import SHARE
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.ports.cluster import ClusterAdmin
 
@@ -185,6 +187,11 @@ def _covered(contents: Contents, uncovered: Collection[str]) -> Contents:
     def is_served(topic: str, name: str) -> bool:
         return not sizes[topic] or f"{topic}-{coordinator_partition(name, sizes[topic])}" not in without
 
+    def copied(group: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Which partition has the start offsets of a share group is not known from outside."""
+        return {**group, "offsets": {}} if group["type"] == SHARE and not has_share_log else group
+
+    has_share_log = all(name.rpartition("-")[0] != SHARE_TOPIC for name in without)
     return Contents(
         inventory=replace(
             inventory,
@@ -194,7 +201,7 @@ def _covered(contents: Contents, uncovered: Collection[str]) -> Contents:
                 if name.rpartition("-")[0] in COORDINATOR_TOPICS and name not in without
             },
             kept={},
-            groups={name: group for name, group in inventory.groups.items() if is_served(GROUPS_TOPIC, name)},
+            groups={name: copied(group) for name, group in inventory.groups.items() if is_served(GROUPS_TOPIC, name)},
         ),
         transactional_ids=tuple(i for i in contents.transactional_ids if is_served(TRANSACTIONS_TOPIC, i)),
     )

@@ -19,6 +19,7 @@ from kafka_rollout.metadata_log.outage import (
     Outage,
     expected,
 )
+from kafka_rollout.model.contents import list_uncompared
 from kafka_rollout.model.host_state import StartRecord
 from kafka_rollout.model.node_log import LogExcerpt
 from kafka_rollout.model.plan import (
@@ -496,6 +497,9 @@ def list_gaps(report: RunReport, *, is_compared: bool) -> Iterator[str]:
         yield "The state of the cluster was not compared with its state before the run."
     elif not is_compared:
         yield "The state of the cluster was not compared with its state before the run since the last change."
+    for compared in report.state_comparisons[-1:]:
+        for name in list_uncompared(compared["unasked"]):
+            yield f"Not compared with the state before the run: {name}. {compared['unasked'][name]}"
     for sentence in report.unanswered:
         yield f"A query failed: {sentence}"
 

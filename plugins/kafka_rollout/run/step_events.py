@@ -386,10 +386,13 @@ class ContentsCompared(Event, kind="inventory-compared"):
     """The first sentences of these."""
     digest: str = ""
     """The hash of these."""
+    uncompared: tuple[str, ...] = ()
+    """Parts of the contents that exist and could not be read, before the run or now."""
 
     def line(self, words: Words) -> str:
         counting = f", {self.failing} not in the plan: {few(self.first)}" if self.failing else ""
-        return f"compared with the state before: {self.differences or 'no'} differences{counting}"
+        unread = f", not compared: {few(self.uncompared)}" if self.uncompared else ""
+        return f"compared with the state before: {self.differences or 'no'} differences{counting}{unread}"
 
 
 class TrafficCompared(Event, kind="ledger"):

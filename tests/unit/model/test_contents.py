@@ -119,6 +119,45 @@ def test_lost_offsets_of_a_group_that_is_no_longer_served_fail(
     assert compare(batch_job({"orders-0": 1000})) == ()
 
 
+SHARED = replace(BEFORE, groups={"jobs": {"type": "share", "offsets": {"orders-0": 1000}}})
+
+
+def compare_both(before: ClusterInventory, after: ClusterInventory, *unserved: str) -> list[tuple[Difference, ...]]:
+    """After an offline change, and in service."""
+    return [
+        compare_inventories(before, after, unserved=unserved),
+        compare_states(before, after, ExpectedConfigs(), unserved=unserved),
+    ]
+
+
+@pytest.mark.parametrize("left", [{"orders-0": 3}, {}], ids=["lower", "none"])
+def test_lost_start_offsets_of_a_share_group_fail(left: Mapping[str, int]) -> None:
+    """They do not expire (ShareGroup.shouldExpire), and a client can change only those of a group without members."""
+    after = replace(SHARED, groups={"jobs": {"type": "share", "offsets": left}})
+    for (difference,) in compare_both(SHARED, after):
+        assert (difference.subject, difference.fails) == ("jobs", True)
+        assert "tart offsets" in difference.sentence
+        assert f"orders-0 1000 → {left.get('orders-0', 'none')}" in difference.sentence
+    later = replace(SHARED, groups={"jobs": {"type": "share", "offsets": {"orders-0": 1001, "orders-1": 4}}})
+    assert compare_both(SHARED, later) == [(), ()]
+
+
+def test_start_offsets_that_cannot_be_read_are_unknown_by_name() -> None:
+    groups = {"jobs": {"type": "share", "offsets": {}}}
+    unread = replace(SHARED, groups=groups, unasked={"share_offsets": "Broker 1 does not offer them."})
+    for (difference,) in compare_both(SHARED, unread):
+        assert difference.sentence == (
+            "Not all start offsets of share groups could be read: Broker 1 does not offer them."
+        )
+        assert difference.fails
+    for (difference,) in compare_both(unread, unread):
+        assert (difference.subject, difference.foretold) == ("start offsets of share groups", True)
+    for (difference,) in compare_both(SHARED, unread, "share"):
+        assert (difference.sentence[:9], difference.foretold) == ("There wer", True), "share.version was lowered"
+    for (difference,) in compare_both(SHARED, replace(SHARED, groups={}), "share"):
+        assert (difference.subject, difference.foretold) == ("jobs", True), "its operator deleted it"
+
+
 def test_a_part_that_nobody_can_ask_any_more_matters_only_if_there_was_something() -> None:
     empty = replace(BEFORE, scram={})
     assert compare_inventories(empty, replace(empty, unasked={"scram": "too old."})) == ()

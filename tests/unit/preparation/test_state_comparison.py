@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -26,8 +27,8 @@ from kafka_rollout.preparation.state_comparison import (
 from kafka_rollout.procedure.kinds import FEATURES, UPGRADE
 from kafka_rollout.procedure.step import Procedure
 from kafka_rollout.report.builders import build_report
-from kafka_rollout.report.run_report import Outcome
-from kafka_rollout.run.events import Approval, ApprovalOf, Decision, events_of
+from kafka_rollout.report.run_report import Outcome, list_gaps
+from kafka_rollout.run.events import Approval, ApprovalOf, Decision, Words, events_of
 from kafka_rollout.run.ports import Answer, Question
 from kafka_rollout.run.step_events import ComparedAfter, ContentsCompared, DefaultSet
 from tests.acls import read_acl
@@ -114,6 +115,24 @@ def test_a_run_compares_after_the_roll_and_after_the_levels_and_asks_nothing(por
     report = build_report(Run(ports, ports.run.load_plan()))
     assert report.outcome == Outcome.FINISHED
     assert [one["after"] for one in report.state_comparisons] == ["roll", "levels"]
+
+
+def test_what_could_not_be_compared_is_named_where_the_comparison_is_summarized(
+    ports: ClusterPorts, cluster: FakeCluster
+) -> None:
+    cluster.unread_contents = {
+        "share_offsets": "Broker 11 does not offer them.",
+        "acls": "The cluster has no authorizer.",
+    }
+    run(ports, Approver())
+
+    compared = events_of(ports.run.events(), ContentsCompared)
+    assert [one.uncompared for one in compared] == [("start offsets of share groups",)] * 2
+    line = compared[-1].line(cast(Words, None))
+    assert line.endswith(", not compared: start offsets of share groups")
+    report = build_report(Run(ports, ports.run.load_plan()))
+    (gap,) = [one for one in list_gaps(report, is_compared=True) if "Not compared" in one]
+    assert gap.endswith(": start offsets of share groups. Broker 11 does not offer them.")
 
 
 def test_a_value_that_changes_with_a_restart_stops_the_run_before_it_finalizes(

@@ -43,3 +43,11 @@ class StreamsGroupDescribeRequest(ApiMessage, load_json=_HERE):  # type: ignore[
 
 class StreamsGroupDescribeResponse(ApiMessage, load_json=_HERE):  # type: ignore[misc,call-arg]
     """KIP-1071."""
+
+
+class DescribeShareGroupOffsetsRequest(ApiMessage, load_json=_HERE):  # type: ignore[misc,call-arg]
+    """KIP-932."""
+
+
+class DescribeShareGroupOffsetsResponse(ApiMessage, load_json=_HERE):  # type: ignore[misc,call-arg]
+    """KIP-932."""
