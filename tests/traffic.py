@@ -29,7 +29,7 @@ def traffic_of_run(events: Sequence[Event], *lost: Discrepancy) -> TrafficVerdic
 
 def samples_of_run(events: Sequence[Event]) -> tuple[TrafficSample, ...]:
     first, last = int(events[0].at), int(events[-1].at)
-    return tuple(TrafficSample(float(at), 1.0, 30) for at in range(first - 10, last + 10))
+    return tuple(TrafficSample(float(at), 1.0, 30, committed=15) for at in range(first - 10, last + 10))
 
 
 def compared_traffic(*lost: Discrepancy) -> TrafficVerdict:

@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeVar
 MOST_SAMPLES = 600
 _PAUSE_S = 30.0  # without a sample, so the traffic did not run
 N = TypeVar("N", int, float)
+PLAIN_PRODUCER, TRANSACTIONAL_PRODUCER = "producer-plain", "producer-transactional"
 
 
 class TrafficSample(NamedTuple):
@@ -33,6 +34,15 @@ class TrafficSample(NamedTuple):
     lag: int | None = None
     """Records that were acknowledged and that the slowest consumer group had not received at the end of the interval.
     """
+    committed: int | None = None
+    """Those of the acknowledged records whose transactions were committed. None: no transactional producer ran."""
+
+    @property
+    def of_producers(self) -> Mapping[str, int]:
+        """Acknowledged records by each producer that ran."""
+        if self.committed is None:
+            return {PLAIN_PRODUCER: self.acknowledged}
+        return {PLAIN_PRODUCER: self.acknowledged - self.committed, TRANSACTIONAL_PRODUCER: self.committed}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +84,7 @@ def _merged(samples: Sequence[TrafficSample]) -> TrafficSample:
         return samples[0]
     weights = [(one.latency_ms, one.acknowledged or 1) for one in samples if one.latency_ms is not None]
     total = sum(weight for _, weight in weights)
+    committed = [one.committed for one in samples if one.committed is not None]
     return TrafficSample(
         at=samples[0].at,
         seconds=round(sum(one.seconds for one in samples), 3),
@@ -84,6 +95,7 @@ def _merged(samples: Sequence[TrafficSample]) -> TrafficSample:
         silent_s=max(one.silent_s for one in samples),
         under_replicated=_worst(samples, lambda one: one.under_replicated),
         lag=_worst(samples, lambda one: one.lag),
+        committed=sum(committed) if committed else None,
     )
 
 
@@ -93,8 +105,6 @@ def _worst(samples: Sequence[TrafficSample], value: Callable[[TrafficSample], N 
 
 RESENT, BEFORE = "resent", "before"
 _EXAMPLES = 10
-
-TRANSACTIONAL_PRODUCER = "producer-transactional"
 
 
 class TransactionOutcome(StrEnum):
@@ -194,14 +204,35 @@ class CoveredVerdict(TrafficVerdict):
 
 
 def with_coverage(verdict: TrafficVerdict, steps: Sequence[NodeStepTimes]) -> CoveredVerdict:
-    """Return the result, with a discrepancy for the node steps without acknowledged traffic.
+    """Return the result, with a discrepancy for the node steps without acknowledged traffic of a producer.
 
-    A step needs an acknowledgement between its stop and the next stop after its start, and one after its start:
-    traffic that had ended before it, or during it, shows nothing about it. What was acknowledged in a period that was
-    not compared is known by its samples.
+    A step needs an acknowledgement of each producer between its stop and the next stop after its start, and one after
+    its start: traffic that had ended before it, or during it, shows nothing about it, and the plain producer shows
+    nothing about transactions. What was acknowledged in a period that was not compared is known by its samples.
     """
+    found = [
+        one
+        for producer, what in _PRODUCERS.items()
+        if producer not in verdict.left_out
+        for one in _uncovered(producer, what, verdict.series, steps)
+    ]
+    values = {one.name: getattr(verdict, one.name) for one in fields(verdict)}
+    return CoveredVerdict(**{**values, "discrepancies": (*verdict.discrepancies, *found)})
+
+
+_PRODUCERS = {
+    PLAIN_PRODUCER: ("plain producer", "acknowledged no record"),
+    TRANSACTIONAL_PRODUCER: ("transactional producer", "committed no transaction"),
+}
+
+
+def _uncovered(
+    producer: str, what: tuple[str, str], series: Sequence[TrafficSample], steps: Sequence[NodeStepTimes]
+) -> Iterator[Discrepancy]:
+    """Yield what a producer does not cover. `what`: its name, and what it does not do then."""
     stops = sorted(step.stopped_at for step in steps)
-    acknowledged = [one for one in verdict.series if one.acknowledged]
+    ran = [one for one in series if producer in one.of_producers]
+    acknowledged = [one for one in ran if one.of_producers[producer]]
 
     def is_covered(step: NodeStepTimes) -> bool:
         started = step.stopped_at if step.started_at is None else step.started_at
@@ -211,23 +242,20 @@ def with_coverage(verdict: TrafficVerdict, steps: Sequence[NodeStepTimes]) -> Co
             for begin in (step.stopped_at, started)
         )
 
-    first = min((one.at for one in verdict.series), default=float("-inf"))
+    first = min((one.at for one in ran), default=float("-inf"))
     before = [step for step in steps if step.stopped_at + _CLOCKS_DIFFER_S < first]
     during = [step for step in steps if step not in before and not is_covered(step)]
-    found = [
-        Discrepancy(
-            kind=kind,
-            consumer="test traffic",
-            count=len(uncovered),
-            examples=tuple(step.name for step in uncovered[:_EXAMPLES]),
-            sentence=f"{what} {len(uncovered)} of {len(steps)} node steps, so it shows nothing about them, for example "
-            f"{', '.join(step.name for step in uncovered[:3])}.",
-        )
-        for kind, uncovered, what in (
-            (BEFORE, before, "The test traffic began after the stops of"),
-            (NOT_COVERED, during, "The test traffic acknowledged no record during"),
-        )
-        if uncovered
-    ]
-    values = {one.name: getattr(verdict, one.name) for one in fields(verdict)}
-    return CoveredVerdict(**{**values, "discrepancies": (*verdict.discrepancies, *found)})
+    name, does_nothing = what
+    for kind, uncovered, how in (
+        (BEFORE, before, "began after the stops of"),
+        (NOT_COVERED, during, f"{does_nothing} during"),
+    ):
+        if uncovered:
+            yield Discrepancy(
+                kind=kind,
+                consumer="test traffic",
+                count=len(uncovered),
+                examples=tuple(step.name for step in uncovered[:_EXAMPLES]),
+                sentence=f"The {name} of the test traffic {how} {len(uncovered)} of {len(steps)} node steps, so it "
+                f"shows nothing about them, for example {', '.join(step.name for step in uncovered[:3])}.",
+            )

@@ -203,21 +203,23 @@ def test_traffic_that_acknowledged_nothing_since_a_batch_is_a_difference_before_
 
     def acknowledge_no_more() -> None:
         first.append(world.clock.now())
-        acknowledged = TrafficSample(first[0] - 10, 10.0, 300)
-        denied = [TrafficSample(first[0] + second, 1.0, failed=9) for second in range(10_000)]
+        acknowledged = TrafficSample(first[0] - 10, 10.0, 300, committed=150)
+        denied = [TrafficSample(first[0] + second, 1.0, failed=9, committed=0) for second in range(10_000)]
         world.traffic = replace(compared_traffic(), series=(acknowledged, *(denied if end == "denied" else ())))
 
     at_event(ports, monkeypatch, lambda event: isinstance(event, Stopping) and not first, acknowledge_no_more)
     with pytest.raises(RefusedError, match="alice did not approve the differences"):
         carry_out(ports, UPGRADE, request, approver)
     body = approver.bodies[ApprovalOf.DIFFERENCES]
-    (line,) = [one.removeprefix("- ") for one in body.splitlines() if "Test traffic: " in one]
-    assert "The test traffic acknowledged no record during 5 of 6 node steps" in line
+    lines = [one.removeprefix("- ") for one in body.splitlines() if "Test traffic: " in one]
+    for line, what in zip(lines, ("plain producer acknowledged", "transactional producer committed"), strict=True):
+        assert f"The {what} no" in line.replace(" of the test traffic", "")
+        assert "during 5 of 6 node steps" in line
     assert not is_raised(world)
 
     approver.of_differences = Decision.APPROVED
     carry_out(ports, UPGRADE, request, approver)
-    assert line in approver.bodies[ApprovalOf.FINALIZE]
+    assert all(line in approver.bodies[ApprovalOf.FINALIZE] for line in lines)
     assert is_raised(world)
 
 

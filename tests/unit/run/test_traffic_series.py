@@ -17,17 +17,22 @@ from kafka_rollout.traffic.traffic_check import not_compared, together
 
 START = 1_795_000_000.0
 VALUES = st.tuples(
-    st.integers(0, 50), st.integers(0, 5), st.floats(0, 100), st.none() | st.integers(0, 9), st.none() | st.integers(0)
+    st.integers(0, 50),
+    st.integers(0, 5),
+    st.floats(0, 100),
+    st.none() | st.integers(0, 9),
+    st.none() | st.integers(0),
+    st.none() | st.integers(0, 9),
 )
 
 
 @given(st.lists(VALUES, max_size=80), st.integers(1, 20))
 def test_a_condensed_series_is_bounded_and_loses_no_sum_and_no_worst_value(
-    values: list[tuple[int, int, float, int | None, int | None]], most: int
+    values: list[tuple[int, int, float, int | None, int | None, int | None]], most: int
 ) -> None:
     series = tuple(
-        TrafficSample(START + at, 1.0, acknowledged, failed, 5.0, 9.0, silent, missing, lag)
-        for at, (acknowledged, failed, silent, missing, lag) in enumerate(values)
+        TrafficSample(START + at, 1.0, acknowledged, failed, 5.0, 9.0, silent, missing, lag, committed)
+        for at, (acknowledged, failed, silent, missing, lag, committed) in enumerate(values)
     )
     found = condense(series, most)
     continued: tuple[TrafficSample, ...] = ()
@@ -37,6 +42,9 @@ def test_a_condensed_series_is_bounded_and_loses_no_sum_and_no_worst_value(
     assert len(found) <= most + 2
     for total in ("acknowledged", "failed", "seconds"):
         assert sum(getattr(one, total) for one in found) == sum(getattr(one, total) for one in series)
+    committed = [[one.committed for one in samples if one.committed is not None] for samples in (found, series)]
+    assert [sum(one) for one in committed] == [sum(committed[1])] * 2
+    assert bool(committed[0]) == bool(committed[1])
     for worst in ("silent_s", "under_replicated", "lag", "worst_latency_ms"):
         assert _worst(found, worst) == _worst(series, worst)
     assert from_json(TrafficSeries, to_json(TrafficSeries(series=found))).series == found
@@ -58,9 +66,9 @@ def test_a_result_of_an_earlier_version_has_no_series() -> None:
 
 
 def _series(*acknowledged: tuple[int, int], begin: int = 0) -> tuple[TrafficSample, ...]:
+    numbers = (30 if any(first <= at < end for first, end in acknowledged) else 0 for at in range(begin, 600))
     return tuple(
-        TrafficSample(START + at, 1.0, 30 if any(first <= at < end for first, end in acknowledged) else 0)
-        for at in range(begin, 600)
+        TrafficSample(START + at, 1.0, number, committed=number // 2) for at, number in enumerate(numbers, start=begin)
     )
 
 
@@ -106,8 +114,45 @@ def test_a_node_step_without_acknowledged_traffic_is_not_covered(
     acknowledged: list[tuple[int, int]], uncovered: tuple[str, ...]
 ) -> None:
     found = cover_node_steps(_verdict(*acknowledged), ROLL)
-    assert [one.examples for one in found.failures] == ([uncovered] if uncovered else [])
+    assert [one.examples for one in found.failures] == ([uncovered] * 2 if uncovered else []), "of both producers"
     assert found.ok is not bool(uncovered)
+
+
+@pytest.mark.parametrize(
+    ("committed", "uncovered"),
+    [
+        (range(600), ()),
+        (range(230), ("a-to-b node 3",)),  # its coordinator refuses it from then on
+        (range(0), ("a-to-b node 1", "a-to-b node 2", "a-to-b node 3")),
+    ],
+)
+@pytest.mark.parametrize("alone", ["plain", "transactional"])
+def test_a_producer_covers_no_node_step_for_the_other(committed: range, uncovered: tuple[str, ...], alone: str) -> None:
+    """`committed`: seconds with an acknowledgement of one of them, while the other goes on."""
+
+    def sample(at: int) -> TrafficSample:
+        seen = 15 if at in committed else 0
+        if alone == "plain":
+            return TrafficSample(START + at, 1.0, 15 + seen, committed=seen)
+        return TrafficSample(START + at, 1.0, 15 + seen, committed=15)
+
+    found = cover_node_steps(replace(_verdict(), series=condense(map(sample, range(600)))), ROLL)
+    assert [one.examples for one in found.failures] == ([uncovered] if uncovered else [])
+    assert all(("committed no transaction" in one.sentence) is (alone == "plain") for one in found.failures)
+
+
+def test_a_producer_that_the_levels_allow_later_covers_the_node_steps_from_then_on() -> None:
+    """A run that lowers transaction.version starts the transactional producer at the lower level."""
+    late = tuple(one if one.at >= START + 150 else one._replace(committed=None) for one in _series((0, 600)))
+    found = cover_node_steps(replace(_verdict(), series=condense(late)), ROLL)
+    assert (found.ok, [(one.kind, one.examples) for one in found.discrepancies]) == (
+        True,
+        [("before", ("a-to-b node 1",))],
+    )
+    never = tuple(one._replace(committed=None) for one in late)
+    assert not cover_node_steps(replace(_verdict(), series=never), ROLL).ok
+    left_out = replace(_verdict(), series=never, left_out=("producer-transactional",))
+    assert cover_node_steps(left_out, ROLL).ok
 
 
 def test_nodes_that_all_stop_together_are_covered_by_the_traffic_after_their_start() -> None:
@@ -130,7 +175,7 @@ def test_an_unknown_period_covers_by_its_samples_and_excuses_no_period_after_it(
     found = cover_node_steps(together([unknown, later]), ROLL)
     assert [(one.kind, one.examples) for one in found.failures] == [
         ("unknown", ("host-a",)),
-        ("not covered", ("a-to-b node 3",)),
+        *[("not covered", ("a-to-b node 3",))] * 2,
     ]
 
 
@@ -141,14 +186,15 @@ def test_traffic_that_begins_with_a_later_call_is_not_asked_about_the_nodes_befo
     assert (found.ok, found.failures) == (True, ())
     assert [(one.kind, one.examples) for one in found.discrepancies] == [
         ("before", ("a-to-b node 1", "a-to-b node 2"))
-    ], "it began after the start of node 2, too"
+    ] * 2, "it began after the start of node 2, too"
     assert not cover_node_steps(replace(late, series=()), ROLL).ok
 
 
 def test_a_period_after_a_pause_covers_its_nodes_in_a_condensed_series() -> None:
     """The periods are in one interval of the condensed series."""
     samples = [
-        TrafficSample(START + at, 1.0, 30) for at in (*range(10), *range(699_800, 699_850), *range(700_300, 700_400))
+        TrafficSample(START + at, 1.0, 30, committed=15)
+        for at in (*range(10), *range(699_800, 699_850), *range(700_300, 700_400))
     ]
     verdict = replace(_verdict(), acknowledged=4800, series=condense(samples))
     assert len(verdict.series) < 10

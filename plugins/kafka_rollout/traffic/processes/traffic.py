@@ -32,6 +32,7 @@ from confluent_kafka.admin import AdminClient
 from kafka_rollout.base.errors import TransientError
 from kafka_rollout.features.rules import ends_consumer_groups, ends_transactional_producers
 from kafka_rollout.run.traffic import (
+    PLAIN_PRODUCER,
     TRANSACTIONAL_PRODUCER,
     TrafficSample,
     TrafficVerdict,
@@ -187,7 +188,7 @@ def plain_producer(folder: Path, security: Mapping[str, Any], session: str, rate
         producer.flush(30)
         journal.flush()
 
-    return Client("producer-plain", body)
+    return Client(PLAIN_PRODUCER, body)
 
 
 def transactional_producer(folder: Path, security: Mapping[str, Any], session: str, rate: float) -> Client:
@@ -195,8 +196,10 @@ def transactional_producer(folder: Path, security: Mapping[str, Any], session: s
     journal = Journal(folder / f"acknowledged-transactional-{session}.tsv")
     outcomes = Journal(folder / f"transactions-{session}.tsv")
 
-    def finish(producer: Producer, name: str, commit: bool) -> None:
-        """Commit or abort; repeats a call without an answer, which librdkafka makes safe."""
+    def finish(producer: Producer, name: str, commit: bool) -> bool:
+        """Commit or abort; repeats a call without an answer, which librdkafka makes safe. Return whether the
+        coordinator committed.
+        """
         deadline = time.monotonic() + TRANSACTION_TIMEOUT_MS / 1000
         while True:
             try:
@@ -217,7 +220,7 @@ def transactional_producer(folder: Path, security: Mapping[str, Any], session: s
                 raise
             outcomes.write(name, (TransactionOutcome.COMMITTED if commit else TransactionOutcome.ABORTED).value)
             outcomes.flush()
-            return
+            return commit
 
     def body(client: Client) -> None:
         producer = Producer(
@@ -250,9 +253,9 @@ def transactional_producer(folder: Path, security: Mapping[str, Any], session: s
             commit = number % ABORT_EVERY != 0
             if not commit:
                 producer.flush(30)  # aborted records must be in the log; an abort would purge them from the queue
-            finish(producer, name, commit)
+            is_committed = finish(producer, name, commit)
             client.sign_of_life()
-            client.count += RECORDS_PER_TRANSACTION if commit else 0
+            client.count += RECORDS_PER_TRANSACTION if is_committed else 0
             journal.flush()
             client.stop.wait(1 / rate)
 
@@ -370,23 +373,25 @@ class Samples:
     def __init__(self, path: Path, earlier: Iterable[TrafficSample]) -> None:
         self.series = condense(earlier)
         self._journal = Journal(path)
-        self._acknowledged = 0
+        self._acknowledged = dict[str, int]()
         self._at = time.time()
 
     def take(self, producers: Sequence[Client], consumers: Sequence[Client], under_replicated: int | None) -> None:
-        now, acknowledged = time.time(), sum(client.count for client in producers)
+        now, acknowledged = time.time(), {client.name: client.count for client in producers}
+        since = {name: number - self._acknowledged.get(name, 0) for name, number in acknowledged.items()}
         windows = [client.take_window() for client in producers]
         latencies = [1000 * seconds for window in windows for seconds in window.latency_s]
         sample = TrafficSample(
             at=round(self._at, 3),
             seconds=round(now - self._at, 3),
-            acknowledged=acknowledged - self._acknowledged,
+            acknowledged=sum(since.values()),
             failed=sum(window.failed for window in (*windows, *(client.take_window() for client in consumers))),
             latency_ms=round(mean(latencies), 1) if latencies else None,
             worst_latency_ms=round(max(latencies), 1) if latencies else None,
             silent_s=round(max(window.silent_s for window in windows), 2),
             under_replicated=under_replicated,
             lag=max((_lag(producers, client) for client in consumers), default=None),
+            committed=since.get(TRANSACTIONAL_PRODUCER),
         )
         self._at, self._acknowledged = now, acknowledged
         self._journal.write(*map(json.dumps, sample))

@@ -6,11 +6,20 @@ import json
 from pathlib import Path
 from threading import Event
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from confluent_kafka import KafkaException
 
-from kafka_rollout.traffic.processes.traffic import Client, Replication, Samples, failure_statistics, read_samples
+from kafka_rollout.traffic.processes import traffic as processes
+from kafka_rollout.traffic.processes.traffic import (
+    Client,
+    Replication,
+    Samples,
+    failure_statistics,
+    read_samples,
+    transactional_producer,
+)
 
 PARTITION = ("t", 0)
 
@@ -58,8 +67,53 @@ def test_the_time_without_a_sign_of_life_grows_while_nothing_is_acknowledged() -
 
 
 def test_a_line_that_a_kill_cut_is_no_sample(tmp_path: Path) -> None:
-    (tmp_path / "samples-1.tsv").write_text("1.0\t1.0\t4\t0\tnull\tnull\t0.1\tnull\t0\n2.0\t1.0\t4")
-    assert [one.acknowledged for one in read_samples(tmp_path)] == [4]
+    (tmp_path / "samples-1.tsv").write_text("1.0\t1.0\t4\t0\tnull\tnull\t0.1\tnull\t0\t2\n2.0\t1.0\t4")
+    assert [(one.acknowledged, one.committed) for one in read_samples(tmp_path)] == [(4, 2)]
+
+
+def test_a_sample_counts_each_producer_that_runs(tmp_path: Path) -> None:
+    plain, transactional = client("producer-plain"), client("producer-transactional")
+    samples = Samples(tmp_path / "samples-1.tsv", ())
+    plain.count = 4
+    samples.take([plain], [], None)
+    transactional.count = 5
+    samples.take([plain, transactional], [], None)
+    plain.count += 3
+    samples.take([plain, transactional], [], None)
+    assert [dict(one.of_producers) for one in samples.series] == [
+        {"producer-plain": 4},
+        {"producer-plain": 0, "producer-transactional": 5},
+        {"producer-plain": 3, "producer-transactional": 0},
+    ]
+
+
+class Refusing:
+    """A producer whose transactions the coordinator aborts instead of committing them."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self.aborted = 0
+
+    def commit_transaction(self, timeout_s: float) -> None:
+        problem = SimpleNamespace(retriable=lambda: False, txn_requires_abort=lambda: True)
+        raise KafkaException(problem)
+
+    def abort_transaction(self, timeout_s: float) -> None:
+        self.aborted += 1
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *args, **options: None
+
+
+def test_a_transaction_that_is_aborted_instead_of_committed_is_not_acknowledged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "Producer", Refusing)
+    producer = transactional_producer(tmp_path, {}, "1", rate=1000.0)
+    rounds = iter([False] * 15 + [True])
+    producer.stop = cast(Event, SimpleNamespace(is_set=lambda: next(rounds), wait=lambda seconds: None))
+    producer.body(producer)
+    outcomes = (tmp_path / "transactions-1.tsv").read_text().split()[1::2]
+    assert (outcomes, producer.count) == (["aborted"] * 15, 0)
 
 
 def test_failed_requests_are_counted_once_although_librdkafka_reports_totals() -> None:
