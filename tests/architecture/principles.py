@@ -316,6 +316,12 @@ PRINCIPLES = (
     ),
     _of(
         START,
+        "The unit that systemd has loaded is compared with the files that it would read.",
+        "nodes/runtimes/hosts/loaded_files.py",
+        "unit/nodes/runtimes/test_loaded_files.py",
+    ),
+    _of(
+        START,
         "A unit's environment is read as systemd and the start script read it.",
         "nodes/runtimes/hosts/unit_environment.py",
         "unit/nodes/runtimes/test_unit_environment.py",

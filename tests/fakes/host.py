@@ -105,6 +105,9 @@ class FakeHost:
     kill_mode: str = "control-group"
     sends_sigkill: str = "yes"
     needs_reload: str = "no"
+    unit_files: str = (
+        "Loaded=known\nFound=known\nloaded [Unit]\nfound [Unit]\n"  # what the command of loaded_files.py prints
+    )
     kill_signal: str = "15"
 
     def run(
@@ -260,6 +263,8 @@ class FakeHost:
         return done_with(0, "Download complete and in download only mode\n", "")
 
     def _login(self, line: str, text: str | None) -> Done:
+        if "SYSTEMCTL_INSTALL_CLIENT_SIDE" in line:
+            return done_with(0, self.unit_files, "")
         return done_with(0, self._group(), "") if line.startswith("left() {") else self._answer(line, text)
 
     def _answer(self, line: str, text: str | None) -> Done:

@@ -199,8 +199,9 @@ class HostState:
     """The number of the signal with which it stops the process; None: unknown."""
     sends_sigkill: bool = True
     """False (SendSIGKILL=no): after `stop_timeout_s`, it leaves the process alive and calls the unit failed."""
-    needs_reload: bool = False
-    """The files of the unit have changed since the service manager has read them, and what is known of it is older."""
+    needs_reload: str = ""
+    """How the files of the unit have changed since the service manager has read them, as the end of a sentence: what is
+    known of it is older; empty: they have not."""
     installed: Release | None = None
     """That of the next start; None: unknown."""
     brought: frozenset[Release] = frozenset()

@@ -33,7 +33,11 @@ mount -t tmpfs -o size=10m tmpfs /mnt/small
 systemctl restart kafka.service
 """
 # Written as by a tool that does not run `systemctl daemon-reload`.
-_LEAVE = r"sed -i 's/^\[Service\]$/[Service]\nKillMode=none/' /etc/systemd/system/kafka.service"
+_LEAVE = """set -e
+mkdir -p /etc/systemd/system/kafka.service.d
+printf '[Service]\nKillMode=none\n' > /etc/systemd/system/kafka.service.d/left.conf
+test "$(systemctl show --property=NeedDaemonReload --value kafka.service)" = no
+"""
 _SET_NODE_ID = (
     "sed -i 's/^node.id=.*/node.id={}/' $(sed -n 's/^log.dirs=//p' /etc/kafka/server.properties)/meta.properties"
 )

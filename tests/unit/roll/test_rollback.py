@@ -212,7 +212,7 @@ def test_a_node_is_not_rolled_back_to_a_folder_without_what_its_start_reads(tmp_
     cluster.hosts[13] = replace(host, start_paths=there, read_only=("/opt",), written=("/opt",))
     with pytest.raises(RefusedError, match=r"Node 13 cannot be rolled back now\. HOST-READ-ONLY: .*of /opt on host"):
         roll_back(Run(ports, plan), QUICK)
-    cluster.hosts[13] = replace(host, start_paths=there, needs_reload=True)
+    cluster.hosts[13] = replace(host, start_paths=there, needs_reload="NeedDaemonReload=yes")
     with pytest.raises(RefusedError, match=r"Node 13 cannot be rolled back now\. UNIT-NOT-RELOADED: .*kafka\.service"):
         roll_back(Run(ports, plan), QUICK)
     cluster.hosts[13] = replace(host, start_paths=there)

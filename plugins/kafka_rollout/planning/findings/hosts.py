@@ -577,10 +577,10 @@ def _problems(node: NodeSpec, host: HostState, releases: Sequence[Release]) -> I
     if host.needs_reload:
         yield UNIT_NOT_RELOADED.found(
             subject,
-            f"The files of {host.unit} on host {host.name} have changed since systemd has read them "
-            "(NeedDaemonReload=yes). What was checked of the unit is not what its next start has.",
-            f"Check the change with `systemctl cat {host.unit}`, and run `systemctl daemon-reload` as root on host "
-            f"{host.name}. Then plan again; a rollback can be repeated.",
+            f"The files of {host.unit} on host {host.name} have changed since systemd has read them: "
+            f"{host.needs_reload}. What was checked of the unit is not what its next start has.",
+            f"Check these files, run `systemctl daemon-reload` as root on host {host.name}, and check the unit with "
+            f"`systemctl cat {host.unit}`. Then plan again; a rollback can be repeated.",
         )
     if abs(host.facts.clock_skew_s) > CLOCK_SKEW_S:
         skew = host.facts.clock_skew_s

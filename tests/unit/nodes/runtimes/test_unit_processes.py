@@ -152,7 +152,7 @@ def test_what_is_left_and_unknown_is_not_stopped() -> None:
 
 def test_a_unit_that_systemd_has_not_read_again_is_shown() -> None:
     states = [runtime_on(FakeHost(needs_reload=one)).host(NODE, [Release(4, 3, 1)]) for one in ("yes", "no")]
-    assert [(one.needs_reload, one.unknown) for one in states] == [(True, ()), (False, ())]
+    assert [(one.needs_reload, one.unknown) for one in states] == [("NeedDaemonReload=yes", ()), ("", ())]
 
 
 @pytest.mark.parametrize(

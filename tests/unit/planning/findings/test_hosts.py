@@ -138,9 +138,9 @@ def test_an_archive_without_a_checksum_in_the_inventory_is_a_warning() -> None:
             "systemd stops no process of kafka.service on host kafka-4 (KillMode=none)",
         ),
         (
-            {"needs_reload": True},
+            {"needs_reload": "NeedDaemonReload=yes"},
             "UNIT-NOT-RELOADED",
-            "The files of kafka.service on host kafka-4 have changed since systemd has read them (NeedDaemon",
+            "The files of kafka.service on host kafka-4 have changed since systemd has read them: NeedDaemon",
         ),
         ({"stop_timeout_s": 5.0, "kill_mode": "none"}, "STOP-LEAVES-PROCESS", "(KillMode=none)"),
         ({"denied": ("(root) NOPASSWD: /usr/bin/x",)}, "HOST-RIGHT-MISSING", "refuses 1 of the commands"),

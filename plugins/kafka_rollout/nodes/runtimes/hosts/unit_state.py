@@ -52,6 +52,7 @@ from kafka_rollout.nodes.runtimes.hosts.commands import (
 from kafka_rollout.nodes.runtimes.hosts.file_writers import find_writers
 from kafka_rollout.nodes.runtimes.hosts.installing import is_pinned, is_provided, read_held
 from kafka_rollout.nodes.runtimes.hosts.link_users import read_link_users
+from kafka_rollout.nodes.runtimes.hosts.loaded_files import read_reload
 from kafka_rollout.nodes.runtimes.hosts.logging_files import read_logging_files
 from kafka_rollout.nodes.runtimes.hosts.logs import read_journal, read_log_tail
 from kafka_rollout.nodes.runtimes.hosts.next_java import NextJava, find_next_java
@@ -183,7 +184,7 @@ class UnitState:
     sends_sigkill: bool = True
     """SendSIGKILL."""
     needs_reload: bool | None = None
-    """NeedDaemonReload: its files have changed since systemd has read them, which is what it shows; None: unknown."""
+    """NeedDaemonReload, which does not show each change of its files (loaded_files.py); None: unknown."""
 
     @property
     def waits_for_restart(self) -> bool:
@@ -319,6 +320,7 @@ def read_host(
     sees_processes = _sees_processes(commands, node, unit)
     stopped_units = read_stopped_units(commands, node)
     link_users = read_link_users(commands, node)
+    needs_reload = "NeedDaemonReload=yes" if unit.needs_reload else read_reload(commands, node)
     free = values.get("free", "")
     facts = read_facts(commands, node, libs, unit.pid, now)
     free_bytes = int(free) if free.isdigit() else None
@@ -354,6 +356,7 @@ def read_host(
         "KillMode of the unit": not unit.kill_mode,
         "KillSignal of the unit": unit.kill_signal is None,
         "NeedDaemonReload of the unit": unit.needs_reload is None,
+        f"which files systemd would read of {service.unit} (`systemctl cat`)": needs_reload is None,
         f"the processes in the control group of {service.unit} (/sys/fs/cgroup)": not sees_processes,
         "which machine it is (/proc/sys/kernel/random/boot_id)": not unit.machine,
         f"the units that systemd stops with {service.unit} (`systemctl show`)": stopped_units is None,
@@ -396,7 +399,7 @@ def read_host(
         kill_mode=unit.kill_mode,
         kill_signal=unit.kill_signal,
         sends_sigkill=unit.sends_sigkill,
-        needs_reload=unit.needs_reload is True,
+        needs_reload=needs_reload or "",
         stop_commands=unit.stop_commands,
         stopped_units=stopped_units or (),
         link_users=link_users or (),
