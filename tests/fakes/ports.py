@@ -254,7 +254,7 @@ class FakeAdmin:
             },
             ends={partition.name: 10 + world.rounds for partition in world.topics.values()},
             groups={
-                group.group_id: {"type": group.type, "offsets": {}}
+                group.group_id: {"type": group.type, "has_members": group.is_active, "offsets": {}}
                 for group in world.groups
                 if world.is_served(GROUPS_TOPIC, group.group_id)
             },

@@ -247,12 +247,14 @@ def read_log_starts(
 
 
 def _groups(nodes: ClusterConnections, live: Sequence[Target], unasked: dict[str, str]) -> dict[str, dict[str, Any]]:
-    """Type and offsets by group: committed offsets, of a share group the start offsets of its share partitions."""
+    """Type, whether it has members, and offsets by group: committed offsets, of a share group the start offsets of its
+    share partitions.
+    """
     groups: dict[str, dict[str, Any]] = {}
     for broker in live:
         listed = list_groups_of(nodes, broker)
         for group in listed:
-            groups[group.group_id] = {"type": group.type, "offsets": {}}
+            groups[group.group_id] = {"type": group.type, "has_members": not group.is_empty, "offsets": {}}
         sharing = [group.group_id for group in listed if group.type == SHARE]
         for name, offsets in _share_offsets(nodes, broker, sharing, unasked).items():
             groups[name]["offsets"] = offsets

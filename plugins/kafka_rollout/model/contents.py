@@ -28,6 +28,7 @@ NEW_SETTING = "new setting"
 _SHOWN_RESOURCES = 20
 _SHOWN_CHARACTERS = 200
 _TRAFFIC = "kafka-rollout-"  # topics and groups of the run's own test traffic
+_OFFSETS_RETENTION = "offsets.retention.minutes"
 # Kafka serves groups of a type only while its feature is at 1 or higher (KafkaApis of 4.3.1).
 SERVED_BY = {"group.version": "consumer", "share.version": "share", "streams.version": "streams"}
 
@@ -41,7 +42,8 @@ class ClusterInventory:
     ends: Mapping[str, int]
     """End offset of each partition (`orders-0`)."""
     groups: Mapping[str, Mapping[str, Any]]
-    """Type and committed offsets, of share groups the start offsets of their share partitions."""
+    """Type, whether it has members, and committed offsets, of share groups the start offsets of their share partitions.
+    """
     configs: Mapping[str, Mapping[str, str]]
     """Dynamic settings by resource (`topic orders`, `broker 1`, `brokers`), a secret as HIDDEN."""
     acls: tuple[Acl, ...]
@@ -244,6 +246,32 @@ def _lost_of_partitions(
             is_kept = now is not None and (group["type"] == SHARE or bool(now["offsets"]))
             found.setdefault(partition, ([], []))[is_kept].append(name)
     return found
+
+
+def _unexplained_groups(
+    before: ClusterInventory, after: ClusterInventory, topics: Collection[str], unserved: Collection[str]
+) -> Iterable[str]:
+    """Yield the groups that had members and offsets of `topics`, and have no offset now, although none has expired.
+
+    Kafka refuses to delete a group with members (NON_EMPTY_GROUP). Offsets of a classic group expire a time after its
+    last member left, those of other types after the last commit, those of a share group never.
+    """
+    is_early = _before_expiry(before, after)
+    for name, group in before.groups.items() if GROUPS not in after.unasked else ():
+        is_share, now = group["type"] == SHARE, after.groups.get(name)
+        if name.startswith(_TRAFFIC) or not group.get("has_members") or group["type"] in unserved:
+            continue
+        has_offsets = any(partition.rpartition("-")[0] in topics for partition in group["offsets"])
+        is_kept = now is not None and (is_share or bool(now["offsets"]))
+        if has_offsets and not is_kept and (is_early or is_share):
+            yield name
+
+
+def _before_expiry(before: ClusterInventory, after: ClusterInventory) -> bool:
+    """Return whether no offset of a group that had members can have expired between the two readings."""
+    values = [one for each in (before, after) for one in each.effective.brokers.values(_OFFSETS_RETENTION)]
+    minutes = min((int(one) for one in values if one is not None), default=None)
+    return minutes is None or after.read_at - before.read_at < 60 * minutes
 
 
 def _needs_no_group(group: Mapping[str, Any], unserved: Collection[str]) -> bool:
@@ -547,7 +575,8 @@ def _groups(
     before: ClusterInventory, after: ClusterInventory, kept: Collection[str], unserved: Collection[str]
 ) -> Iterable[Difference]:
     """Compare offsets. Groups and single committed offsets expire, so missing ones do not count, unless the group's
-    type is no longer served: the change itself can have lost them. Start offsets of a share group do not expire.
+    type is no longer served: the change itself can have lost them. Start offsets of a share group do not expire. A
+    group that had members counts: Kafka deletes none with members, and its offsets cannot have expired so soon.
     """
     missing = [name for name in before.groups if name not in after.groups and not name.startswith(_TRAFFIC)]
     missing = [] if GROUPS in after.unasked else missing  # they are unknown, which is a difference already
@@ -566,6 +595,16 @@ def _groups(
                 f"offsets left: {few(bare, limit=_SHOWN_RESOURCES)}. It was not loaded, or clients deleted them."
             )
             yield Difference("group", partition, sentence)
+    for group_id in _unexplained_groups(before, after, kept, unserved):
+        if group_id not in lost:
+            lost.add(group_id)
+            kind = before.groups[group_id]["type"]
+            sentence = (
+                f"The {kind} group {group_id} had members, and has none of its offsets left. "
+                f"Kafka deletes no group with members, and {_OFFSETS_RETENTION} does not explain it: its members "
+                "stopped and a client deleted it, or its offsets are lost."
+            )
+            yield Difference("group", group_id, sentence)
     if gone := [name for name in gone if name not in lost]:
         sentence = f"Groups were deleted or have expired: {few(gone, limit=_SHOWN_RESOURCES)}."
         yield Difference("group", few(gone, limit=_SHOWN_RESOURCES), sentence, by_clients=True)

@@ -314,6 +314,30 @@ def test_groups_that_are_gone_with_most_of_their_coordinator_partition_fail() ->
     assert not [one for one in found if one.fails], "a client deleted the topic, and its offsets with it"
 
 
+@pytest.mark.parametrize("kind", ["classic", "consumer", "share"])
+@pytest.mark.parametrize("is_there", [False, True], ids=["gone", "joined again"])
+def test_a_group_that_had_members_and_lost_its_offsets_fails(kind: str, *, is_there: bool) -> None:
+    """Kafka deletes no group with members, and offsets.retention.minutes counts from when the last one left."""
+    retention = changed(BROKERS, "offsets.retention.minutes", Setting("10080", DEFAULT))
+    group = {"type": kind, "has_members": True, "offsets": {"orders-0": 7}}
+    before = replace(BEFORE, groups={"app": group}, effective=effective(retention, TOPICS), read_at=1_000.0)
+
+    def after(hours: float, **now: Any) -> ClusterInventory:
+        groups = {"app": {**group, "has_members": True, "offsets": {}, **now}} if is_there or now else {}
+        return replace(before, groups=groups, read_at=1_000.0 + 3600 * hours)
+
+    (found,) = compare_states(before, after(2), UPGRADE)
+    assert (found.subject, found.fails) == ("app", True)
+    assert compare_states(before, after(2, offsets={"orders-0": 7}), UPGRADE) == ()
+    without_topic = replace(after(2), topics={name: one for name, one in BEFORE.topics.items() if name != "orders"})
+    assert not [one for one in compare_states(before, without_topic, UPGRADE) if one.fails], "deleted with its offsets"
+    late = [one.subject for one in compare_states(before, after(7 * 24), UPGRADE) if one.fails]
+    assert late == (["app"] if kind == "share" else []), "committed offsets expire, start offsets do not"
+    if kind != "share" or not is_there:
+        idle = replace(before, groups={"app": {**group, "has_members": False}})
+        assert not [one for one in compare_states(idle, after(2), UPGRADE) if one.fails], "a client can delete it"
+
+
 def test_a_part_that_the_source_release_could_not_report_has_no_base() -> None:
     before = replace(BEFORE, scram={}, unasked={"scram": "too old."})
     assert compare_states(before, replace(BEFORE, scram={"bob": {"SCRAM-SHA-256": 1}}), UPGRADE) == ()
