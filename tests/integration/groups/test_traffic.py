@@ -158,7 +158,12 @@ def test_a_planted_double_and_records_that_are_gone_after_they_were_consumed_tur
     of_groups = {(d.kind, twice in d.examples) for d in verdict.discrepancies if d.consumer != LOG}
     assert of_groups == {("doubled", True)}, "the groups had received every record"
     (lost,) = (d for d in verdict.discrepancies if d.consumer == LOG and d.kind == "lost")
-    assert lost.count == start_of_log == verdict.acknowledged - verdict.stored
+    # The topic can have records of the traffic of an earlier test, which keeps it as evidence.
+    journals = folder.glob("*/acknowledged-*.tsv")
+    places = [line[:3] for journal in journals for line in read_lines(journal, 5)]
+    of_partition = [int(place[2]) for place in places if place[:2] == [PLAIN_TOPIC, str(partition)]]
+    assert lost.count == sum(offset < start_of_log for offset in of_partition) > 0
+    assert lost.count == verdict.acknowledged - verdict.stored
     assert lost.sentence.endswith(f"before the start of their log: {PLAIN_TOPIC}-{partition}@{start_of_log}.")
 
 
