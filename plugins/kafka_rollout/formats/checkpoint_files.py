@@ -17,7 +17,8 @@ LEADER_EPOCHS = "leader-epoch-checkpoint"
 Epochs = Sequence[tuple[int, int]]
 """(leader epoch, its start offset), ascending: the content of the file (LeaderEpochCheckpointFile)."""
 START_OFFSETS = "log-start-offset-checkpoint"
-_VERSION = "0"  # of both files
+HIGH_WATERMARKS, RECOVERY_POINTS = "replication-offset-checkpoint", "recovery-point-offset-checkpoint"
+_VERSION = "0"  # of all these files
 _SHOWN = 40
 _SPACES = re.compile(r"[ \t\x0b\f]+")
 
@@ -38,7 +39,8 @@ def write_epochs(epochs: Epochs) -> str:
 
 
 def parse_offsets(text: str, file: object = START_OFFSETS) -> dict[tuple[str, int], int]:
-    """Read log-start-offset-checkpoint: (topic, partition) → offset. Raises UserError as `parse_epochs` does."""
+    """Read a file of offsets, such as log-start-offset-checkpoint: (topic, partition) → offset. Raises UserError as
+    `parse_epochs` does."""
     found = {}
     for line, words in _entries(text, file):
         partition, offset = (

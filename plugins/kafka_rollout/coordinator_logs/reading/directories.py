@@ -4,7 +4,8 @@ Reads segment files: opens unchanged files, reads batch headers, and divides seg
 
 A log directory can belong to a running broker, so this module only reads. It remembers inode and size of each segment;
 later reads use only these bytes. The files between two renames of the log cleaner are read as Kafka's LogLoader reads
-them when it starts (formats.log_files). A folder without a segment is a Damage, so that the verdict is unknown.
+them when it starts (formats.log_files). A folder without a segment is a Damage, so that the verdict is unknown, and so
+is a log that is shorter than a checkpoint file of the broker says: the copy lacks segments.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import sys
 from array import array
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -27,7 +28,15 @@ from kafka_rollout.base.errors import TransientError, UserError
 from kafka_rollout.base.outside_text import MOST_INT32, parse_number
 from kafka_rollout.base.system.files import open_regular, read_if_exists, read_regular, reading
 from kafka_rollout.coordinator_logs.scan import Damage, LogCopy
-from kafka_rollout.formats.checkpoint_files import LEADER_EPOCHS, START_OFFSETS, parse_epochs, parse_offsets
+from kafka_rollout.formats.checkpoint_files import (
+    HIGH_WATERMARKS,
+    LEADER_EPOCHS,
+    RECOVERY_POINTS,
+    START_OFFSETS,
+    Epochs,
+    parse_epochs,
+    parse_offsets,
+)
 from kafka_rollout.formats.files import server_properties
 from kafka_rollout.formats.log_files import DELETED, OFFSET_DIGITS, SWAP, base_offset, segment_names
 from kafka_rollout.formats.log_types import ReplicaRange
@@ -212,9 +221,11 @@ def _read_copy(folder: Path) -> _Copy:
     match = _PARTITION_FOLDER.fullmatch(folder.name)
     assert match is not None  # noqa: S101 - the folder was found by this pattern
     topic, partition = match["topic"], int(match["partition"])
-    segments = _segments(folder)
-    recorded = _log_start(folder.parent / START_OFFSETS, topic, partition)
+    # Before the segments: a running broker writes on.
     epochs = parse_epochs(_text_of(folder / LEADER_EPOCHS), folder / LEADER_EPOCHS)
+    reached = {name: _recorded(folder.parent / name, topic, partition) for name in (HIGH_WATERMARKS, RECOVERY_POINTS)}
+    segments = _segments(folder)
+    recorded = _recorded(folder.parent / START_OFFSETS, topic, partition)
     epoch = max((epoch for epoch, _ in epochs), default=-1)
     missing = partial(_missing, topic, partition, folder)
     if not segments:
@@ -226,7 +237,7 @@ def _read_copy(folder: Path) -> _Copy:
     end = segments[-1].base_offset if last is None else last.last_offset + 1
     epoch = max(epoch, -1 if last is None else last.leader_epoch)
     segments, notes = _without_zeros(segments, last)
-    damage_found: list[Damage] = []
+    damage_found = [missing(sentence) for sentence in _lacking(first, end, epochs, reached)]
     if recorded is not None and recorded < first:  # LogLoader takes the higher one
         notes.append(
             f"It begins at offset {first}, its first segment. {START_OFFSETS} has {recorded}, and can be a minute old."
@@ -247,6 +258,21 @@ def _read_copy(folder: Path) -> _Copy:
         note=" ".join(notes),
         damage=tuple(damage_found),
     )
+
+
+def _lacking(first: int, end: int, epochs: Epochs, reached: Mapping[str, int | None]) -> Iterator[str]:
+    """Yield what shows that segments before `first`, or after `end`, are missing. `reached`: file → offset in it.
+
+    Kafka shortens the leader epochs with their log (LeaderEpochFileCache.truncateFromStart, truncateFromEnd). An epoch
+    without a record begins at the end of the log.
+    """
+    again = "so segments are missing: copy the log again, while the broker is stopped."
+    if epochs and epochs[0][1] < first:
+        yield f"The first segment begins at offset {first}, and {LEADER_EPOCHS} at {epochs[0][1]}, {again}"
+    beyond = {LEADER_EPOCHS: epochs[-1][1] if epochs else None, **reached}
+    if later := {name: offset for name, offset in beyond.items() if offset is not None and offset > end}:
+        told = " and ".join(f"{offset} by {name}" for name, offset in later.items())
+        yield f"The segments end at offset {end}, and the log reached offset {told}, {again}"
 
 
 def _without_zeros(segments: tuple[Segment, ...], last: BatchHeader | None) -> tuple[tuple[Segment, ...], list[str]]:
@@ -309,8 +335,8 @@ def _last_batch(segment: Segment) -> BatchHeader | None:
     return last
 
 
-def _log_start(checkpoint: Path, topic: str, partition: int) -> int | None:
-    """Return the partition's log start offset from the broker's checkpoint file; None if it is not in the file."""
+def _recorded(checkpoint: Path, topic: str, partition: int) -> int | None:
+    """Return the partition's offset from a checkpoint file of the broker; None if it is not in the file."""
     return parse_offsets(_text_of(checkpoint), checkpoint).get((topic, partition))
 
 

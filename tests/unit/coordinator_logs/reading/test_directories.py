@@ -301,11 +301,35 @@ def test_a_folder_without_a_segment_is_not_complete_and_a_log_begins_at_its_firs
     assert "has no segment" in found.damage[0].sentence
     (log_dir / f"{OFFSETS}-5").rmdir()
     first.unlink()
-    assert find_logs([log_dir], TOPICS).damage == (), "retention can have removed it"
+    assert "leader-epoch-checkpoint at 0, so segments are missing" in find_logs([log_dir], TOPICS).damage[0].sentence
+    (folder / "leader-epoch-checkpoint").write_text(f"0\n1\n0 {int(second.stem)}\n")
+    assert find_logs([log_dir], TOPICS).damage == (), "retention has removed it"
     checkpoint.write_text(f"0\n1\n{OFFSETS} 0 3\n")
     found = find_logs([log_dir], TOPICS)
     assert (found.damage, found.ranges[0].start) == ((), int(second.stem)), "Kafka begins at the first segment too"
     assert f"{checkpoint.name} has 3, and can be a minute old" in found.copies[0].why
+
+
+def test_a_copy_without_its_last_segments_is_not_complete(log_dir: Path) -> None:
+    (log,) = find_logs([log_dir], TOPICS).ranges
+    of_epochs, folder = log_dir / f"{OFFSETS}-0" / "leader-epoch-checkpoint", log_dir / f"{OFFSETS}-0"
+    files = ("replication-offset-checkpoint", "recovery-point-offset-checkpoint")
+    of_epochs.write_text(f"0\n2\n0 0\n1 {log.end}\n")
+    for name in files:
+        (log_dir / name).write_text(f"0\n2\n{OFFSETS} 0 {log.end}\norders 0 {log.end + 9}\n")
+    assert find_logs([log_dir], TOPICS).damage == (), "an epoch without a record begins at the end of the log"
+    last = sorted(folder.glob("*.log"))[-1]
+    aside = last.rename(log_dir / "aside")
+    sentence = find_logs([log_dir], TOPICS).damage[0].sentence
+    assert (
+        f"and the log reached offset {log.end} by leader-epoch-checkpoint and {log.end} by {files[0]} and" in sentence
+    )
+    for name in files:
+        (log_dir / name).unlink()
+    of_epochs.write_text("0\n1\n0 0\n")
+    assert find_logs([log_dir], TOPICS).damage == (), "nothing tells how far the log went"
+    aside.rename(last)
+    assert find_logs([log_dir], TOPICS).ranges == (log,)
 
 
 def test_a_log_that_begins_after_its_end_is_not_complete(log_dir: Path) -> None:
