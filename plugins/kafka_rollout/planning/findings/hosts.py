@@ -349,8 +349,8 @@ LOG_LAYOUT_UNKNOWN = FindingCode(
 CONFIGURATION_NOT_READ = FindingCode(
     "CONFIGURATION-NOT-READ",
     (BLOCKER, WARNING),
-    "The process was started with another file than configuration_file of the inventory, or with --override of a "
-    "setting that the run changes in the file.",
+    "The unit or its script names another file than configuration_file of the inventory, or the process began with "
+    "another one, or with --override of a setting that the run changes in the file.",
 )
 CONFIGURATION_REWRITTEN = FindingCode(
     "CONFIGURATION-REWRITTEN",
@@ -743,14 +743,14 @@ def _configuration_findings(node: NodeSpec, host: HostState, changed: Collection
         other, is_known = found
         yield CONFIGURATION_NOT_READ.found(
             f"node {node.node_id}, configuration_file",
-            f"Node {node.node_id} was started with {other}, and the inventory has {file}"
+            f"Node {node.node_id} is started with {other}, and the inventory has {file}"
             + (
                 ", which is another file: a run would read and write a file that the node does not read."
                 if is_known
                 else "."
             ),
-            "Write the file that the unit names into the inventory (configuration_file). If the unit was changed after "
-            "the start of the process, restart it (`systemctl restart`).",
+            "Write the file that the unit or its script names into the inventory (configuration_file). If the unit was "
+            "changed after the start of the process, restart it (`systemctl restart`).",
             severity=BLOCKER if is_known else WARNING,
         )
     if names := sorted(overrides_of(options).keys() & set(changed)):

@@ -47,7 +47,7 @@ FILE_CHANGED = FindingCode(
     "FILE-CHANGED",
     (INFO, WARNING),
     "A file that a node reads at its start was changed after its process had started. A warning for meta.properties, "
-    "and for a server.properties that cannot be compared.",
+    "for a script that the unit executes, and for a server.properties that cannot be compared.",
     APPROVE,
 )
 FILE_CHANGE_UNKNOWN = FindingCode(
@@ -74,6 +74,8 @@ PENDING_CHECK = Check(
 )
 NEEDS_APPROVAL = frozenset({FILE_CHANGES_ACCESS.text, FILE_CHANGES_DATA.text, FILE_CHANGES_MEMBERSHIP.text})
 """Codes of changes that no run brings into effect unless the approved plan has them."""
+_OF_THE_START = frozenset({StartFileKind.IDENTITY, StartFileKind.PROGRAM})
+"""Files that decide who the node is, and which release and configuration it starts."""
 _SYNONYMS = {"broker.id": "node.id", "node.id": "broker.id"}  # a line has one, Kafka shows both (populateSynonyms)
 _DYNAMIC = frozenset({ConfigSource.NODE, ConfigSource.ALL_BROKERS})
 _DEFAULT, _UNQUOTED, _IGNORED = "the default", "as in the file", "ignored by the running release"
@@ -254,7 +256,7 @@ def _files(restarted: Collection[int], seen: SinceStart, compared: Collection[in
         yield FILE_CHANGED.found(
             f"{kind.value} of {nodes(by_node)}",
             f"{sentence} The restart brings it into effect.",
-            severity=WARNING if is_unread or kind is StartFileKind.IDENTITY else INFO,
+            severity=WARNING if is_unread or kind in _OF_THE_START else INFO,
         )
     by_files: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
     for node_id, paths in unknown.items():

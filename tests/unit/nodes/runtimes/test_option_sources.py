@@ -293,6 +293,32 @@ def test_what_the_unit_itself_names_outside_the_release_stays(host: Host, comman
     assert shown(host.findings(host.read(host.start({}), {}))) == [LOST], "also below a wrapper"
 
 
+@pytest.mark.parametrize(
+    ("script", "line"),
+    [
+        ("exec /opt/kafka_2.13-3.9.1/bin/kafka-server-start.sh /etc/x", None),
+        ('K=/opt/kafka_2.13-3.9.1\nCONF="/etc/x"\nexec ${K}/bin/kafka-server-start.sh $CONF', None),
+        ("R=3.9.1; D=/opt/kafka_2.13-$R; exec $D/bin/kafka-server-start.sh /etc/x", None),
+        (". HOME/etc/env\nexec $D/bin/kafka-server-start.sh /etc/$OF_UNIT", None),
+        ("A=/etc/y\nexec $B/bin/kafka-server-start.sh $A", "exec $B/bin/kafka-server-start.sh /etc/y"),
+        ("A=/etc/y\ntest x && A=/etc/z\nexec x $A", "exec x $A"),
+        ("OF_UNIT=y\nexec kafka-server-start.sh /etc/$OF_UNIT", "exec kafka-server-start.sh /etc/$OF_UNIT"),
+        ("A=$A/b\nexec kafka-server-start.sh $A", "exec kafka-server-start.sh $A"),
+        ('exec kafka-server-start.sh "$@" ${1:-/etc/x}', 'exec kafka-server-start.sh "$@" ${1:-/etc/x}'),
+    ],
+)
+def test_a_variable_of_a_wrapper_is_known_if_it_has_one_value(host: Host, script: str, line: str | None) -> None:
+    host.command = "HOME/etc/start-kafka HOME/etc/server.properties"
+    host.write("etc/env", "D=/opt/kafka_2.13-3.9.1\n")
+    host.write("etc/start-kafka", f"#!/bin/sh\n# kafka-server-start.sh /etc/none\n{script}\n")
+    unit = UnitOptions(commands=(f"ExecStart={{ argv[]={host.home}/etc/start-kafka ; ignore_errors=no ; }}",))
+    start = read_next_start(cast(HostCommands, host), host.node(), (NEW,), unit)
+    lines = start.wrapper_lines({"OF_UNIT": "x"})
+    expected = line or "exec /opt/kafka_2.13-3.9.1/bin/kafka-server-start.sh /etc/x"
+    assert next(one for one in lines if "kafka-server-start.sh" in one or "exec" in one).endswith(expected)
+    assert {text.path for text in start.wrappers} - {f"{host.home}/etc/env"} == {f"{host.home}/etc/start-kafka"}
+
+
 def test_a_wrapper_below_the_link_is_lost_with_the_folder(host: Host) -> None:
     host.command = "HOME/kafka/bin/own.sh HOME/etc/server.properties"
     text = f'#!/bin/sh\nexport KAFKA_OPTS={URLS}\nexec HOME/kafka/bin/kafka-server-start.sh "$@"\n'

@@ -268,6 +268,20 @@ def test_the_sudo_of_a_host_must_read_regular_expressions(version: str, old: str
     assert runtime_on(FakeHost(sudo=version)).host(NODE, [R431]).old_sudo == old
 
 
+def test_a_script_of_the_unit_that_was_changed_names_another_configuration_than_the_process() -> None:
+    wrapper = "/usr/local/bin/start-kafka"
+    host = FakeHost(command=f"{{ path={wrapper} ; argv[]={wrapper} ; ignore_errors=no ; }}", changed={wrapper: "5/7"})
+    host.files[wrapper] = (
+        "#!/bin/sh\nCONF=/etc/kafka/other.properties\nexec /opt/kafka/bin/kafka-server-start.sh $CONF\n"
+    )
+    runtime = runtime_on(host)
+    paths = runtime.host(NODE, [Release(4, 3, 1)]).start_paths
+    of_unit = [path.path for path in paths if path.kind is StartFileKind.CONFIGURATION and path.is_of_unit]
+    assert of_unit == ["/etc/kafka/other.properties"]
+    found = {file.path: (file.kind, file.changed_at) for file in runtime.start_files(NODE, {})}
+    assert found[wrapper] == (StartFileKind.PROGRAM, 7.0)
+
+
 def test_the_files_of_the_next_start_are_those_that_unit_process_and_configuration_name() -> None:
     start = (
         "FragmentPath=/etc/systemd/system/kafka.service\nDropInPaths=/etc/systemd/system/kafka.service.d/a.conf\n"

@@ -111,6 +111,7 @@ class Host:
         class_path: str = "HOME/kafka/bin/../libs/kafka_2.13-3.9.1.jar",
         file: str | None = "",
         user: str = "",
+        wrapper: Sequence[str] = (),
     ) -> HostState:
         node = node or self.node()
         start = [*self.texts("java", "-cp", class_path), *self.texts(*arguments)]
@@ -122,6 +123,7 @@ class Host:
             config={name: value.replace("HOME", str(self.home)) for name, value in config.items()},
             environment=self.texts(*environment),
             facts=HostFacts(arguments=tuple(start), opened=tuple(self.texts(*opened))),
+            wrapper=self.texts(*wrapper),
         )
         return HostState(
             name="kafka-1",
@@ -409,6 +411,33 @@ def test_a_unit_that_does_not_start_through_the_link_is_a_blocker(
     assert [one.code for one in host.findings(state, releases)] == expected
     installed = host.read({}, *start, unit=unit, releases=(OLD,), class_path="/usr/share/none.jar")
     assert host.findings(installed, (OLD,)) == []  # a restart switches nothing
+
+
+@pytest.mark.parametrize(
+    ("lines", "configurations", "expected"),
+    [
+        (("exec HOME/kafka_2.13-3.9.1/bin/kafka-server-start.sh HOME/etc/x",), ["etc/x"], ["START-NOT-SWITCHED"]),
+        (
+            ("HOME/kafka_2.13-3.9.1/bin/kafka-server-start.sh 'HOME/etc/x' >>HOME/log",),
+            ["etc/x"],
+            ["START-NOT-SWITCHED"],
+        ),
+        (("exec HOME/kafka/bin/kafka-server-start.sh HOME/etc/x",), ["etc/x"], []),
+        (("HOME/kafka_2.13-3.9.1/bin/x.sh", "HOME/kafka/bin/kafka-server-start.sh HOME/etc/x"), ["etc/x"], []),
+        (("x kafka-server-start.sh -daemon HOME/etc/x", "y kafka-server-start.sh HOME/etc/y"), ["etc/x", "etc/y"], []),
+        (('exec HOME/kafka/bin/kafka-server-start.sh "$@"', "exec $X/bin/kafka-server-start.sh $X/etc/x"), [], []),
+        (("HOME/kafka/bin/kafka-server-start.sh etc/x",), [], []),
+    ],
+)
+def test_what_a_script_of_the_unit_starts_now_counts_more_than_what_the_process_was_started_with(
+    host: Host, lines: tuple[str, ...], configurations: list[str], expected: list[str]
+) -> None:
+    unit = EXEC.format("/usr/local/bin/start-kafka")
+    start = ("-cp", "HOME/kafka/bin/../libs/x.jar", *CONFIGURATION.split())
+    state = host.read({}, *start, unit=unit, wrapper=lines, class_path="/usr/share/none.jar")
+    read = [path for path in state.start_paths if path.kind is StartFileKind.CONFIGURATION and path.is_of_unit]
+    assert [path.path for path in read] == [f"{host.home}/{name}" for name in configurations]
+    assert [one.code for one in host.findings(state)] == expected
 
 
 def test_what_is_in_a_hidden_folder_is_unknown_unless_the_process_has_it_open(host: Host) -> None:

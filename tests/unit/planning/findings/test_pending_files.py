@@ -205,8 +205,9 @@ def test_every_file_that_a_start_reads_is_compared_with_the_start_of_the_process
 
     assert found(999.0) == found(1001.0) == []
     is_identity = kind is StartFileKind.IDENTITY
-    assert found(1060.0) == ([] if is_identity else [("FILE-CHANGED", Severity.INFO)]), "the node writes it itself"
-    assert found(1200.0) == [("FILE-CHANGED", Severity.WARNING if is_identity else Severity.INFO)]
+    severity = Severity.WARNING if is_identity or kind is StartFileKind.PROGRAM else Severity.INFO
+    assert found(1060.0) == ([] if is_identity else [("FILE-CHANGED", severity)]), "the node writes it itself"
+    assert found(1200.0) == [("FILE-CHANGED", severity)]
     assert found(None) == [("FILE-CHANGE-UNKNOWN", Severity.INFO)]
 
 

@@ -134,8 +134,19 @@ class ScriptsOfStart:
     """Those of them that come before Java, by release: of a package, those of now."""
     is_known: bool
     """Nothing else comes before Java."""
+    wrappers: tuple[TextFile, ...] = ()
+    """Scripts outside of the release that ExecStart executes, and files that they read as parts of themselves."""
     java: str = ""
     """The program of ExecStart if it is Java itself."""
+
+    def wrapper_lines(self, variables: Mapping[str, str]) -> tuple[str, ...]:
+        """Return the lines of the wrappers, with each variable that has one value there and in `variables`."""
+        values: dict[str, set[str]] = {name: {value} for name, value in variables.items()}
+        for text in self.wrappers:
+            for name, value in _assignments(text):
+                values.setdefault(name, set()).add(_unquoted(value))
+        known = {name: value for name, (value, *more) in values.items() if not more and name not in _names(value)}
+        return tuple(_with_values(line, known) for text in self.wrappers for line in _plain(text))
 
 
 class ScriptScope:
@@ -195,6 +206,14 @@ class ScriptScope:
 
 def _names(text: str) -> set[str]:
     return {match[1] or match[3] for match in _REFERENCE.finditer(text)} - {None}
+
+
+def _with_values(line: str, known: Mapping[str, str], depth: int = _DEPTH) -> str:
+    def value(match: re.Match[str]) -> str:
+        name = match[1] or match[3] or ""
+        return _with_values(known[name], known, depth - 1) if name in known and depth else match[0]
+
+    return _REFERENCE.sub(value, line)
 
 
 def _unquoted(text: str) -> str:
@@ -263,6 +282,7 @@ def read_next_start(
         texts=tuple(dict.fromkeys(texts)),
         scripts={release: (*of_unit.texts, *one.texts) for release, one in read.items()},
         is_known=_starts_kafka(of_unit.texts) and of_unit.is_read and all(one.is_read for one in read.values()),
+        wrappers=tuple(text for text in of_unit.texts if text.path in files.texts),
         java=java if start is None and posixpath.basename(java) == "java" else "",
     )
 

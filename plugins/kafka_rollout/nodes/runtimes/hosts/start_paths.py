@@ -82,12 +82,14 @@ def read_start_paths(
     config: Mapping[str, str],
     environment: Sequence[str],
     facts: HostFacts,
+    wrapper: Sequence[str] = (),
 ) -> tuple[StartPath | None, tuple[StartPath, ...], str]:
     """Return the link of the release, the paths, and why they are not all; empty if they are. Without releases, for the
     folder of any other one.
 
-    `environment`: options in the unit's environment. A path that the process has open shows that no link is in a hidden
-    folder above. Without a link, they are those of the package (package_paths.py).
+    `environment`: options in the unit's environment. `wrapper`: lines of the scripts with which the unit starts Kafka's
+    own, which can have changed since the process started. A path that the process has open shows that no link is in a
+    hidden folder above. Without a link, they are those of the package (package_paths.py).
 
     Raises RefusedError or TransientError if the host reports none.
     """
@@ -95,6 +97,7 @@ def read_start_paths(
     of_file, privileged, problem = _names_of_unit_file(commands, node)
     named, directory = _names_of_unit(commands, node, privileged)
     named += of_file
+    named += [one for line in wrapper for one in _names_of_start(_OUTPUT.sub("", line))]
     named.append(_Named(StartFileKind.CONFIGURATION, service.configuration_file, is_of_unit=False))
     named += [_Named(*one) for one in all_start_paths(config, facts.arguments, environment)]
     named.sort(key=lambda one: one.kind not in _FIRST)  # a path has the first kind under which it is named
@@ -258,6 +261,16 @@ def _names_of_command(text: str) -> Iterator[_Named]:
         if (started := _START_SCRIPT.fullmatch(path)) is not None:
             # It executes the other script in its own folder.
             yield _Named(StartFileKind.PROGRAM, f"{started[1]}/kafka-run-class{started[2]}", is_of_unit=False)
+
+
+def _names_of_start(line: str) -> Iterator[_Named]:
+    """Yield the configuration and the start scripts that a line of a script names; it can be one of several."""
+    configuration = _CONFIGURATION.search(line)
+    if configuration is not None and configuration[1].startswith("/"):
+        yield _Named(StartFileKind.CONFIGURATION, configuration[1], is_needed=False, uses=frozenset())
+    for path in paths_in(line):
+        if _START_SCRIPT.fullmatch(path):
+            yield _Named(StartFileKind.PROGRAM, path, is_needed=False, uses=frozenset())
 
 
 def _script_of_shell(text: str) -> str:

@@ -329,8 +329,9 @@ def read_host(
     home_bytes = int(home) if home.isdigit() else None
     refused = read_try(found)
     options = read_unit_options(commands, node)
+    start = read_next_start(commands, node, releases or (None,), options)
     link, start_paths, start_paths_problem = _start_paths(
-        commands, node, releases, config={} if denied else read_config(), options=options, facts=facts
+        commands, node, releases, config={} if denied else read_config(), options=options, start=start, facts=facts
     )
     written = folders_of_run(
         service,
@@ -345,7 +346,6 @@ def read_host(
     unseen = [folder for folder in written if not {f"ro {folder}", f"rw {folder}"} & {*found}]
     held, held_problem = _read_or_unknown(lambda: read_held(commands, node))
     unfinished, unfinished_problem = _read_or_unknown(lambda: find_unfinished(commands, node) if installs else ())
-    start = read_next_start(commands, node, releases or (None,), options)
     java = NextJava(paths=())
     with suppress(NotObservableError):  # JAVA_CHECK names it
         java = find_next_java(commands, node, None if denied else unit.pid, options, start)
@@ -456,13 +456,20 @@ def _start_paths(
     *,
     config: Mapping[str, str],
     options: UnitOptions,
+    start: ScriptsOfStart,
     facts: HostFacts,
 ) -> tuple[StartPath | None, tuple[StartPath, ...], str]:
     """Return the link, the paths, and why they are not all; empty if they are."""
     problem = "" if options.unknown is None else options.unknown.sentence
     try:
         link, paths, other = read_start_paths(
-            commands, node, releases, config=config, environment=options.environment, facts=facts
+            commands,
+            node,
+            releases,
+            config=config,
+            environment=options.environment,
+            facts=facts,
+            wrapper=start.wrapper_lines(options.variables),
         )
     except (TransientError, RefusedError) as error:
         return None, (), error.sentence
@@ -854,6 +861,8 @@ def read_start_files(commands: HostCommands, node: NodeSpec, config: Mapping[str
         name, _, value = text.partition("=")
         if name in _UNIT_FILES:
             named += [(StartFileKind.UNIT, word) for word in re.sub(r"\(ignore_errors=\w+\)", "", value).split()]
+    _, start = read_start(commands, node, ())
+    named += [(StartFileKind.PROGRAM, text.path) for text in start.wrappers]
     named += all_start_files(config, arguments)
     kinds = {path: kind for kind, path in named if path.startswith("/") and path.isprintable()}
     if not kinds:
