@@ -9,6 +9,7 @@ from itertools import groupby
 from typing import NamedTuple, TypeVar
 
 MOST_SAMPLES = 600
+SILENCE_S = 5.0
 _PAUSE_S = 30.0  # without a sample, so the traffic did not run
 N = TypeVar("N", int, float)
 PLAIN_PRODUCER, TRANSACTIONAL_PRODUCER = "producer-plain", "producer-transactional"
@@ -56,7 +57,9 @@ def condense(samples: Iterable[TrafficSample], most: int = MOST_SAMPLES) -> tupl
     """Return at most about `most` samples of the same time: those of one interval of 2, 4, 8, … seconds are merged.
 
     The intervals begin at fixed times, so that a merged series can be continued, and samples on both sides of a pause
-    are not merged: its seconds would have no place. No worst value is lost.
+    are not merged: its seconds would have no place. Nor are samples with acknowledgements of a producer and those of a
+    silence of SILENCE_S seconds or more, which so has samples of its own: a merged sample with acknowledgements has
+    them all the time. No worst value is lost.
     """
     found = sorted(samples, key=lambda one: one.at)
     if not found:
@@ -66,7 +69,8 @@ def condense(samples: Iterable[TrafficSample], most: int = MOST_SAMPLES) -> tupl
         width *= 2
     if width == 1:
         return tuple(found)
-    intervals = groupby(zip(found, _pauses_before(found), strict=True), key=lambda one: (one[0].at // width, one[1]))
+    parts = zip(_pauses_before(found), *(_silences(found, producer) for producer in _PRODUCERS), strict=True)
+    intervals = groupby(zip(found, parts, strict=True), key=lambda one: (one[0].at // width, one[1]))
     return tuple(_merged([sample for sample, _ in group]) for _, group in intervals)
 
 
@@ -77,6 +81,24 @@ def _pauses_before(samples: Sequence[TrafficSample]) -> Iterator[int]:
         pauses += one.at - end > _PAUSE_S
         end = max(end, one.at + one.seconds)
         yield pauses
+
+
+def _silences(samples: Sequence[TrafficSample], producer: str) -> Iterator[int]:
+    """Yield for each sample the number of begins and ends of silences of a producer before it.
+
+    A time without an acknowledgement is a silence if it lasts SILENCE_S, or has no acknowledgement after it yet.
+    """
+    number, silent = 0, list[TrafficSample]()
+    for one in samples:
+        if not one.of_producers.get(producer):
+            silent.append(one)
+            continue
+        is_silence = bool(silent) and (number == 0 or one.at - silent[0].at >= SILENCE_S)
+        yield from (number + is_silence for _ in silent)
+        number += 2 * is_silence
+        silent.clear()
+        yield number
+    yield from (number + 1 for _ in silent)
 
 
 def _merged(samples: Sequence[TrafficSample]) -> TrafficSample:
@@ -206,9 +228,9 @@ class CoveredVerdict(TrafficVerdict):
 def with_coverage(verdict: TrafficVerdict, steps: Sequence[NodeStepTimes]) -> CoveredVerdict:
     """Return the result, with a discrepancy for the node steps without acknowledged traffic of a producer.
 
-    A step needs an acknowledgement of each producer between its stop and the next stop after its start, and one after
-    its start: traffic that had ended before it, or during it, shows nothing about it, and the plain producer shows
-    nothing about transactions. What was acknowledged in a period that was not compared is known by its samples.
+    A step needs an acknowledgement of each producer between its start and the next stop: traffic that ended before or
+    during it shows nothing about it, and the plain producer shows nothing about transactions. What was acknowledged in
+    a period that was not compared is known by its samples.
     """
     found = [
         one
@@ -237,10 +259,7 @@ def _uncovered(
     def is_covered(step: NodeStepTimes) -> bool:
         started = step.stopped_at if step.started_at is None else step.started_at
         end = next((at for at in stops if at > started), float("inf")) + _CLOCKS_DIFFER_S
-        return all(
-            any(one.at < end and one.at + one.seconds > begin - _CLOCKS_DIFFER_S for one in acknowledged)
-            for begin in (step.stopped_at, started)
-        )
+        return any(one.at < end and one.at + one.seconds > started + _CLOCKS_DIFFER_S for one in acknowledged)
 
     first = min((one.at for one in ran), default=float("-inf"))
     before = [step for step in steps if step.stopped_at + _CLOCKS_DIFFER_S < first]

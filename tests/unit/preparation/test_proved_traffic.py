@@ -214,7 +214,7 @@ def test_traffic_that_acknowledged_nothing_since_a_batch_is_a_difference_before_
     lines = [one.removeprefix("- ") for one in body.splitlines() if "Test traffic: " in one]
     for line, what in zip(lines, ("plain producer acknowledged", "transactional producer committed"), strict=True):
         assert f"The {what} no" in line.replace(" of the test traffic", "")
-        assert "during 5 of 6 node steps" in line
+        assert "during 6 of 6 node steps" in line
     assert not is_raised(world)
 
     approver.of_differences = Decision.APPROVED

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import groupby
 
 import pytest
 from hypothesis import given
@@ -39,7 +40,8 @@ def test_a_condensed_series_is_bounded_and_loses_no_sum_and_no_worst_value(
     for sample in series:
         continued = condense((*continued, sample), most)
     assert continued == found
-    assert len(found) <= most + 2
+    silences = sum(_silences(series, producer) for producer in ("producer-plain", "producer-transactional"))
+    assert len(found) <= most + 2 + 2 * silences
     for total in ("acknowledged", "failed", "seconds"):
         assert sum(getattr(one, total) for one in found) == sum(getattr(one, total) for one in series)
     committed = [[one.committed for one in samples if one.committed is not None] for samples in (found, series)]
@@ -48,6 +50,13 @@ def test_a_condensed_series_is_bounded_and_loses_no_sum_and_no_worst_value(
     for worst in ("silent_s", "under_replicated", "lag", "worst_latency_ms"):
         assert _worst(found, worst) == _worst(series, worst)
     assert from_json(TrafficSeries, to_json(TrafficSeries(series=found))).series == found
+
+
+def _silences(series: tuple[TrafficSample, ...], producer: str) -> int:
+    """The number of times of at least 5 s without an acknowledgement, and of those at both ends."""
+    is_acknowledged = [bool(one.of_producers.get(producer)) for one in series]
+    runs = [(one, len(list(group))) for one, group in groupby(is_acknowledged)]
+    return sum(not one and (length >= 5 or at in (0, len(runs) - 1)) for at, (one, length) in enumerate(runs))
 
 
 def _worst(series: tuple[TrafficSample, ...], name: str) -> float | None:
@@ -139,6 +148,27 @@ def test_a_producer_covers_no_node_step_for_the_other(committed: range, uncovere
     found = cover_node_steps(replace(_verdict(), series=condense(map(sample, range(600)))), ROLL)
     assert [one.examples for one in found.failures] == ([uncovered] if uncovered else [])
     assert all(("committed no transaction" in one.sentence) is (alone == "plain") for one in found.failures)
+
+
+@pytest.mark.parametrize("waited", [0, 50_000])
+@pytest.mark.parametrize("last_s", [0, 12, 100, 205, 290, 308, 314])
+def test_what_a_series_covers_does_not_depend_on_how_long_it_is(waited: int, last_s: int) -> None:
+    """`last_s`: the last acknowledgement, in seconds of the roll, while the traffic goes on. `waited`: seconds before,
+    for example for a maintenance window."""
+    series = (_sample(at, 30 if at <= last_s else 0) for at in range(-waited, 1800))
+    found = cover_node_steps(replace(_verdict(), series=condense(series)), ROLL)
+    left = [f"a-to-b node {node}" for node, started in ((1, 110), (2, 210), (3, 310)) if last_s < started + 5]
+    assert [one.examples for one in found.failures] == ([tuple(left)] * 2 if left else [])
+
+
+def test_short_silences_do_not_keep_a_series_from_becoming_short() -> None:
+    series = condense(_sample(at, 0 if at % 7 < 4 else 30) for at in range(6000))
+    assert len(series) <= 602
+    assert all(one.acknowledged for one in series[1:-1])
+
+
+def _sample(at: int, acknowledged: int) -> TrafficSample:
+    return TrafficSample(START + at, 1.0, acknowledged, committed=acknowledged // 2)
 
 
 def test_a_producer_that_the_levels_allow_later_covers_the_node_steps_from_then_on() -> None:
