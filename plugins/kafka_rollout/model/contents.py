@@ -116,6 +116,8 @@ class Difference:
     """Only clients make such a change, Kafka and the run do not."""
     accepted: bool = False
     """An approver has accepted it in this run."""
+    adds: bool = False
+    """Something is there that was not there before."""
 
     @property
     def fails(self) -> bool:
@@ -123,6 +125,20 @@ class Difference:
         return not (self.foretold or self.by_clients or self.accepted)
 
 
+# What can be lost first. Other kinds are configuration.
+_ORDER = (
+    "state before the run",
+    "test traffic",
+    "unknown",
+    "offset",
+    "log start",
+    "group",
+    "transactional id",
+    "topic",
+    "access",
+    "ACL",
+    "metadata of a broker",
+)
 _COMPARED_BY_KEY = {
     "configs": ("configuration", ""),
     "group_configs": ("configuration", "group "),
@@ -216,7 +232,7 @@ def _lost_groups(before: ClusterInventory, after: ClusterInventory, unserved: Co
         is_unread = group["type"] == SHARE and SHARE_OFFSETS in after.unasked  # which is a difference already
         if behind := _behind(group["offsets"], now["offsets"], missing_counts=not is_unread):
             what = "start" if group["type"] == SHARE else "committed"
-            sentence = f"Group {group_id} lost {what} offsets: {few(behind)}."
+            sentence = f"Group {group_id} lost {what} offsets: {_few(behind)}."
             yield Difference("group", group_id, sentence)
 
 
@@ -312,7 +328,26 @@ def compare_states(
         *_groups(before, after, kept, unserved),
         *(_setting(one) for one in compare_effective(before.effective, after.effective, expected)),
     )
-    return tuple(sorted(found, key=lambda one: (not one.fails, one.foretold)))
+    return in_order(found)
+
+
+def in_order(differences: Iterable[Difference]) -> tuple[Difference, ...]:
+    """Return first what counts; of that, what is lost before what is changed, and this before what was added."""
+    ranks = {kind: rank for rank, kind in enumerate(_ORDER)}
+    return tuple(
+        sorted(differences, key=lambda one: (not one.fails, one.foretold, one.adds, ranks.get(one.kind, len(ranks))))
+    )
+
+
+def _few(things: Iterable[str], *, limit: int = 4) -> str:
+    """Return the first items. A fingerprint of all stands for the others: an approval accepts exactly these."""
+    texts = list(things)
+    return few(texts, limit=limit) + (f" ({_fingerprint(texts)})" if len(texts) > limit else "")
+
+
+def _fingerprint(texts: Iterable[str]) -> str:
+    whole = "\n".join(texts).encode("utf-8", "surrogatepass")
+    return f"fingerprint {hashlib.sha256(whole).hexdigest()[:16]}"
 
 
 def new_settings(differences: Iterable[Difference]) -> tuple[str, ...]:
@@ -329,7 +364,7 @@ def digest(differences: Iterable[Difference]) -> str:
 def _setting(found: ConfigDifference) -> Difference:
     one = len(found.resources) == 1
     noun = ("topic" if one else "topics") if found.of_topics else ("broker" if one else "brokers")
-    where = f"{noun} {few(found.resources, limit=_SHOWN_RESOURCES)}"
+    where = f"{noun} {_few(found.resources, limit=_SHOWN_RESOURCES)}"
     if found.before is None:
         change = f"is new: {_shown(found.after)}"
     elif found.after is None:
@@ -345,13 +380,16 @@ def _setting(found: ConfigDifference) -> Difference:
         f"{found.name} of {where} {change}{f' ({found.why})' if found.why is not Why.UNKNOWN else ''}.",
         foretold=expected,
         by_clients=found.why is Why.CLIENT,
+        adds=found.before is None,
     )
 
 
 def _shown(setting: Setting | None) -> str:
     if setting is None:
         return "not set"
-    value = "null" if setting.value is None else setting.value[:_SHOWN_CHARACTERS]
+    value = "null" if setting.value is None else setting.value
+    if len(value) > _SHOWN_CHARACTERS:
+        value = f"{value[:_SHOWN_CHARACTERS]}… ({_fingerprint([value])})"
     return f"{value or 'empty'} ({setting.source})"
 
 
@@ -429,7 +467,8 @@ def _maps(
         )
         sentence = f"{kind} {name} of {subject} {was} and {now}."
         where = f"{name} of {subject}" if added else f"{subject} {name}"
-        yield Difference(kind, where, sentence[:1].upper() + sentence[1:], foretold=foretold)
+        sentence = sentence[:1].upper() + sentence[1:]
+        yield Difference(kind, where, sentence, foretold=foretold, adds=name not in before)
 
 
 def _acls(before: ClusterInventory, after: ClusterInventory, *, added: bool = True) -> Iterable[Difference]:
@@ -438,7 +477,7 @@ def _acls(before: ClusterInventory, after: ClusterInventory, *, added: bool = Tr
     for acl in sorted(set(before.acls) - set(after.acls)):
         yield Difference("ACL", str(acl), f"ACL {acl} is missing.")
     for acl in sorted(set(after.acls) - set(before.acls)) if added else ():
-        yield Difference("ACL", str(acl), f"ACL {acl} was added.")
+        yield Difference("ACL", str(acl), f"ACL {acl} was added.", adds=True)
 
 
 def _ends(
@@ -592,7 +631,7 @@ def _groups(
             lost |= {*bare}
             sentence = (
                 f"{len(bare)} of the {len(bare) + len(stayed)} groups of {partition} have none of their committed "
-                f"offsets left: {few(bare, limit=_SHOWN_RESOURCES)}. It was not loaded, or clients deleted them."
+                f"offsets left: {_few(bare, limit=_SHOWN_RESOURCES)}. It was not loaded, or clients deleted them."
             )
             yield Difference("group", partition, sentence)
     for group_id in _unexplained_groups(before, after, kept, unserved):
@@ -616,5 +655,5 @@ def _groups(
         offsets = {name: offset for name, offset in group["offsets"].items() if name.rpartition("-")[0] in kept}
         if behind := _behind(offsets, after.groups[group_id]["offsets"], missing_counts=missing_counts):
             what = "Start" if is_share else "Committed"
-            sentence = f"{what} offsets of {'share ' * is_share}group {group_id} are lower than before: {few(behind)}."
+            sentence = f"{what} offsets of {'share ' * is_share}group {group_id} are lower than before: {_few(behind)}."
             yield Difference("group", group_id, sentence)

@@ -22,6 +22,7 @@ from kafka_rollout.model.contents import (
     compare_states,
     digest,
     find_unserved_types,
+    in_order,
     list_uncompared,
     new_settings,
 )
@@ -130,13 +131,15 @@ def compare_with_state(run: Run, after: ComparedAfter) -> tuple[Difference, ...]
         for_s=_PATIENCE_S,
         every_s=_PAUSE_S,
     )
-    differences = (
-        *differences,
-        *(replace(difference, accepted=difference.sentence in accepted) for difference in _access(run, now)),
-        *(
-            Difference("test traffic", "cluster", sentence, accepted=sentence in accepted or sentence in doubts)
-            for sentence in record_traffic_so_far(run)
-        ),
+    differences = in_order(
+        (
+            *differences,
+            *(replace(difference, accepted=difference.sentence in accepted) for difference in _access(run, now)),
+            *(
+                Difference("test traffic", "cluster", sentence, accepted=sentence in accepted or sentence in doubts)
+                for sentence in record_traffic_so_far(run)
+            ),
+        )
     )
     unread = {**(before.unasked if before is not None else {}), **now.unasked}
     unasked = {PARTS.get(part, part): why for part, why in unread.items()}

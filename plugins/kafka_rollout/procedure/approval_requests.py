@@ -46,7 +46,7 @@ from kafka_rollout.run.projections.observations import planned_trims, unproved_l
 from kafka_rollout.run.projections.offline import stop_has_begun
 from kafka_rollout.run.step_events import ComparedAfter, ScanEvaluated
 
-_LOSSES_SHOWN = _DIFFERENCES_SHOWN = 100
+_SHOWN_OF_KIND = 40
 _LISTED_NODES = 40  # of a release step; more are shown with ranges
 _LISTED_RUNS = 60
 NODE_LOGS = "node-logs"  # what `--accept-unknown` names to accept doubts about the logs of running nodes unread
@@ -121,9 +121,7 @@ def losses_part(run: Run) -> list[str]:
     if report is None:
         return [heading("Metadata lost: unknown")]
     losses, defaults = report["losses"], report["default_only"]
-    lines = [f"- {escape_markdown(loss['sentence'])}" for loss in losses[:_LOSSES_SHOWN]]
-    if len(losses) > _LOSSES_SHOWN:
-        lines.append(f"- … and {len(losses) - _LOSSES_SHOWN} more. `{LOSSES}` of the run history contains all.")
+    lines = _lines_by_kind(losses, LOSSES)
     parts = [heading(f"Metadata lost: {len(losses) or 'none'}"), *(["\n".join(lines)] if lines else [])]
     if any(loss["kind"].endswith("log directories") for loss in losses):
         parts.append(
@@ -138,6 +136,21 @@ def losses_part(run: Run) -> list[str]:
     if level is None:
         parts.append("metadata.version does not change.")
     return parts + [escape_markdown(note) for note in report["notes"]]
+
+
+def _lines_by_kind(found: Iterable[Mapping[str, Any]], document: str) -> list[str]:
+    """Return a line for each sentence, in the order of the kinds. Only further lines of a kind are left out, and their
+    number is said: nothing hides behind many differences of another kind. `document`: has all.
+    """
+    by_kind: dict[str, list[str]] = {}
+    for one in found:
+        by_kind.setdefault(one["kind"], []).append(f"- {escape_markdown(one['sentence'])}")
+    lines = list[str]()
+    for kind, of_kind in by_kind.items():
+        lines += of_kind[:_SHOWN_OF_KIND]
+        if (more := len(of_kind) - _SHOWN_OF_KIND) > 0:
+            lines.append(f"- … and {more} more ({escape_markdown(kind)}). `{document}` of the run history has all.")
+    return lines
 
 
 def _later(plan: Plan) -> list[str]:
@@ -533,7 +546,7 @@ def differences_body(run: Run, after: ComparedAfter) -> str:
     """
     compared = run.history.attachment(state_comparison.COMPARED[after])
     found: Sequence[Mapping[str, Any]] = () if compared is None else compared["differences"]
-    counting = [one["sentence"] for one in found if state_comparison.counts(one)]
+    counting = [one for one in found if state_comparison.counts(one)]
     when = {
         ComparedAfter.ROLL: "the nodes were replaced",
         ComparedAfter.LEVELS: "the levels were changed",
@@ -542,11 +555,8 @@ def differences_body(run: Run, after: ComparedAfter) -> str:
     parts = [
         f"**Cluster {run.plan.cluster} differs from its state before the run, after {when}.**",
         heading("Differences that the plan does not name"),
-        "\n".join(f"- {escape_markdown(sentence)}" for sentence in counting[:_DIFFERENCES_SHOWN]),
+        "\n".join(_lines_by_kind(counting, state_comparison.COMPARED[after])),
     ]
-    if len(counting) > _DIFFERENCES_SHOWN:
-        more = f"- … and {len(counting) - _DIFFERENCES_SHOWN} more."
-        parts.append(f"{more} `{state_comparison.COMPARED[after]}` of the run history contains all.")
     if after is ComparedAfter.DOWNGRADE and run.plan.lowering is Lowering.OFFLINE:
         parts.append("No client acted while all nodes were stopped: find what is missing before clients write again.")
     parts.append(

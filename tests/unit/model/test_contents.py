@@ -14,7 +14,9 @@ from kafka_rollout.model.contents import (
     Difference,
     compare_inventories,
     compare_states,
+    digest,
     find_unserved_types,
+    in_order,
 )
 from tests.acls import read_acl
 
@@ -30,6 +32,36 @@ BEFORE = ClusterInventory(
     group_configs={"billing": {"consumer.session.timeout.ms": "50000"}},
     subscriptions={"latency": {"interval.ms": "60000"}},
 )
+
+
+def test_an_approval_accepts_no_other_offsets_than_those_of_the_comparison() -> None:
+    """A sentence names four partitions."""
+
+    def committed(*offsets: int) -> ClusterInventory:
+        of = {f"orders-{number}": offset for number, offset in enumerate(offsets)}
+        return replace(BEFORE, groups={"billing": {"type": "classic", "offsets": of}})
+
+    accepted, later = (
+        compare_states(committed(*[1000] * 8), committed(*[990] * 4, *[offset] * 4), ExpectedConfigs())
+        for offset in (999, 0)
+    )
+    assert [one.sentence.partition(" and 4 more")[0] for one in accepted] == [
+        one.sentence.partition(" and 4 more")[0] for one in later
+    ]
+    assert digest(accepted) != digest(later)
+    assert {one.sentence for one in accepted}.isdisjoint(one.sentence for one in later)
+
+
+def test_what_is_lost_comes_before_what_is_changed_and_added() -> None:
+    found = [
+        Difference("quota", "a", "A quota changed."),
+        Difference("ACL", "b", "An ACL was added.", adds=True),
+        Difference("offset", "c", "Records are lost.", foretold=True),
+        Difference("ACL", "d", "An ACL is missing."),
+        Difference("offset", "e", "Records are lost."),
+        Difference("test traffic", "f", "Test records are lost."),
+    ]
+    assert "".join(one.subject for one in in_order(found)) == "fedabc"
 
 
 def test_what_grew_or_came_since_is_no_difference() -> None:

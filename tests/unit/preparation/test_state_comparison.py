@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -12,6 +12,7 @@ from kafka_rollout.base.errors import RefusedError, SkippedStepError
 from kafka_rollout.cli.answers import TerminalAnswers
 from kafka_rollout.features.min_isr import MIN_ISR
 from kafka_rollout.features.requests import FeatureAction
+from kafka_rollout.model.contents import ClusterInventory
 from kafka_rollout.model.state import CheckpointFile
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.observation.run import Run
@@ -30,10 +31,10 @@ from kafka_rollout.report.builders import build_report
 from kafka_rollout.report.run_report import Outcome, list_gaps
 from kafka_rollout.run.events import Approval, ApprovalOf, Decision, Words, events_of
 from kafka_rollout.run.ports import Answer, Question
-from kafka_rollout.run.step_events import ComparedAfter, ContentsCompared, DefaultSet
+from kafka_rollout.run.step_events import ComparedAfter, ContentsCompared, DefaultSet, Started
 from tests.acls import read_acl
 from tests.fakes.cluster import R391, R431, FakeCluster
-from tests.fakes.ports import fake_ports
+from tests.fakes.ports import FakeAdmin, fake_ports
 from tests.plans import plan_upgrade
 from tests.running import carry_out
 
@@ -115,6 +116,30 @@ def test_a_run_compares_after_the_roll_and_after_the_levels_and_asks_nothing(por
     report = build_report(Run(ports, ports.run.load_plan()))
     assert report.outcome == Outcome.FINISHED
     assert [one["after"] for one in report.state_comparisons] == ["roll", "levels"]
+
+
+def test_lost_records_do_not_hide_behind_many_other_differences(
+    ports: ClusterPorts, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Automation adds ACLs during the roll, and a partition loses records."""
+    read = FakeAdmin.inventory
+
+    def inventory(self: FakeAdmin, **more: Any) -> ClusterInventory:
+        found = read(self, **more)
+        if len(events_of(ports.run.events(), Started)) < 6:
+            return found
+        acls = tuple(read_acl(f"User:service-{number}") for number in range(120))
+        return replace(found, acls=(*found.acls, *acls), ends={**found.ends, "orders-0": 4})
+
+    monkeypatch.setattr(FakeAdmin, "inventory", inventory)
+    approver = Approver()
+    with pytest.raises(RefusedError, match="did not approve the differences"):
+        run(ports, approver)
+    lines = [line for line in approver.bodies[0].splitlines() if line.startswith("- ")]
+    assert "orders-0 ended at offset" in lines[0]
+    assert "records are lost" in lines[0]
+    assert lines[-1] == "- … and 80 more (ACL). `state/after-roll.json` of the run history has all."
+    assert "records are lost" in events_of(ports.run.events(), ContentsCompared)[-1].first[0]
 
 
 def test_what_could_not_be_compared_is_named_where_the_comparison_is_summarized(
