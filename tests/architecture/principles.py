@@ -322,6 +322,12 @@ PRINCIPLES = (
     ),
     _of(
         START,
+        "A path below a mount of the unit's own is not the file that the tool reads.",
+        "nodes/runtimes/hosts/unit_mounts.py planning/findings/unit_mounts.py",
+        "unit/nodes/runtimes/test_unit_mounts.py unit/planning/findings/test_unit_mounts.py",
+    ),
+    _of(
+        START,
         "A unit's environment is read as systemd and the start script read it.",
         "nodes/runtimes/hosts/unit_environment.py",
         "unit/nodes/runtimes/test_unit_environment.py",

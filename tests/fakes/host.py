@@ -105,6 +105,7 @@ class FakeHost:
     kill_mode: str = "control-group"
     sends_sigkill: str = "yes"
     needs_reload: str = "no"
+    mounts: Mapping[str, str] = field(default_factory=dict)  # properties of the unit
     unit_files: str = (
         "Loaded=known\nFound=known\nloaded [Unit]\nfound [Unit]\n"  # what the command of loaded_files.py prints
     )
@@ -265,6 +266,10 @@ class FakeHost:
     def _login(self, line: str, text: str | None) -> Done:
         if "SYSTEMCTL_INSTALL_CLIENT_SIDE" in line:
             return done_with(0, self.unit_files, "")
+        if "--property=BindPaths," in line:
+            names = ("BindPaths", "BindReadOnlyPaths", "TemporaryFileSystem", "RootDirectory")
+            shown = {**dict.fromkeys(names, ""), "PrivateTmp": "no", "ProtectHome": "no", **self.mounts}
+            return done_with(0, "".join(f"{name}={value}\n" for name, value in shown.items()), "")
         if "head -c 200000" in line:  # texts
             there = [path for path in (text or "").splitlines() if path in self.files]
             lines = {path: "".join(f"text {one}\n" for one in self.files[path].splitlines()) for path in there}

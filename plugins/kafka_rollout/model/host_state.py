@@ -164,6 +164,20 @@ class StoppedUnit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UnitMount:
+    """A mount that only the processes of a unit see."""
+
+    setting: str
+    """That makes it, such as `BindPaths=/mnt/fast:/var/lib/kafka:rbind`."""
+    path: str
+    """Where it is."""
+    place: str
+    """The same without links, as far as the SSH user sees."""
+    is_same: bool
+    """It shows what the host itself has there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Elsewhere:
     """A link of the release that leads to another folder than the inventory has for its release."""
 
@@ -202,6 +216,8 @@ class HostState:
     needs_reload: str = ""
     """How the files of the unit have changed since the service manager has read them, as the end of a sentence: what is
     known of it is older; empty: they have not."""
+    mounts: tuple[UnitMount, ...] = ()
+    """Of the unit of the node."""
     installed: Release | None = None
     """That of the next start; None: unknown."""
     brought: frozenset[Release] = frozenset()

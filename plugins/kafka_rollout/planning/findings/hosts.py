@@ -36,6 +36,7 @@ from kafka_rollout.planning.findings.jvm_options import JVM_OPTION_CODES, jvm_op
 from kafka_rollout.planning.findings.logging_files import LOG_CONFIG_REPLACED, logging_file_findings
 from kafka_rollout.planning.findings.start_paths import START_PATH_CODES, start_path_findings
 from kafka_rollout.planning.findings.stops import STOP_CODES, stop_findings
+from kafka_rollout.planning.findings.unit_mounts import UNIT_SEES_OTHER_FILE, unit_mount_findings
 from kafka_rollout.releases.facts import Catalogue, Release
 
 HOST_PATH_UNSAFE = FindingCode(
@@ -381,6 +382,7 @@ HOSTS_CHECK = Check(
         STOP_TIMEOUT_SHORT,
         STOP_LEAVES_PROCESS,
         UNIT_NOT_RELOADED,
+        UNIT_SEES_OTHER_FILE,
         *STOP_CODES,
         HOST_NAMED_TWICE,
         CLOCK_SKEW,
@@ -582,6 +584,7 @@ def _problems(node: NodeSpec, host: HostState, releases: Sequence[Release]) -> I
             f"Check these files, run `systemctl daemon-reload` as root on host {host.name}, and check the unit with "
             f"`systemctl cat {host.unit}`. Then plan again; a rollback can be repeated.",
         )
+    yield from unit_mount_findings(node, host)
     if abs(host.facts.clock_skew_s) > CLOCK_SKEW_S:
         skew = host.facts.clock_skew_s
         yield CLOCK_SKEW.found(

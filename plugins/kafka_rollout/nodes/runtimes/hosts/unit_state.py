@@ -70,6 +70,7 @@ from kafka_rollout.nodes.runtimes.hosts.rights import (
 from kafka_rollout.nodes.runtimes.hosts.start_paths import read_start_paths
 from kafka_rollout.nodes.runtimes.hosts.stopped_units import read_stopped_units
 from kafka_rollout.nodes.runtimes.hosts.unit_environment import UnclearError, jvm_words, parse_file, parse_shown
+from kafka_rollout.nodes.runtimes.hosts.unit_mounts import read_unit_mounts
 from kafka_rollout.nodes.runtimes.hosts.unit_processes import LeftProcesses, left_command, parse_left
 from kafka_rollout.nodes.runtimes.hosts.written_folders import folders_of_run, possible_folders
 from kafka_rollout.nodes.runtimes.start_files import all_start_files
@@ -321,6 +322,7 @@ def read_host(
     stopped_units = read_stopped_units(commands, node)
     link_users = read_link_users(commands, node)
     needs_reload = "NeedDaemonReload=yes" if unit.needs_reload else read_reload(commands, node)
+    mounts = read_unit_mounts(commands, node)
     free = values.get("free", "")
     facts = read_facts(commands, node, libs, unit.pid, now)
     free_bytes = int(free) if free.isdigit() else None
@@ -356,6 +358,7 @@ def read_host(
         "KillMode of the unit": not unit.kill_mode,
         "KillSignal of the unit": unit.kill_signal is None,
         "NeedDaemonReload of the unit": unit.needs_reload is None,
+        f"the mounts of {service.unit} (`systemctl show`)": mounts is None,
         f"which files systemd would read of {service.unit} (`systemctl cat`)": needs_reload is None,
         f"the processes in the control group of {service.unit} (/sys/fs/cgroup)": not sees_processes,
         "which machine it is (/proc/sys/kernel/random/boot_id)": not unit.machine,
@@ -400,6 +403,7 @@ def read_host(
         kill_signal=unit.kill_signal,
         sends_sigkill=unit.sends_sigkill,
         needs_reload=needs_reload or "",
+        mounts=mounts or (),
         stop_commands=unit.stop_commands,
         stopped_units=stopped_units or (),
         link_users=link_users or (),
