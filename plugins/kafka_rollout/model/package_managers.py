@@ -114,6 +114,11 @@ _MISSING = re.compile(
     r"|is not possible, it cannot be downloaded|Could not open: |Specified local path does not exist).*$",
     re.MULTILINE,
 )
+# Those that say that a lock (versionlock) or an exclude of dnf keeps a package that a repository has.
+_EXCLUDED = re.compile(
+    r"^.*(?:filtered out by exclude filtering|matches only packages excluded).*$",
+    re.MULTILINE,
+)
 # Those that say that a repository could not be read: what is missing can be in it.
 _UNREAD = re.compile(
     r"^.*(?:Curl error|Permission denied|Failed to (?:download|fetch)|Ignoring repositories|Skipping repository"
@@ -220,6 +225,8 @@ def read_answer(install: Sequence[str], version: str, code: int, printed: str) -
     if number is None:
         return (PackageAnswer.OFFERED if code == 0 else PackageAnswer.UNKNOWN), ""
     version = version.rpartition(":")[2]  # zypper does not print the epoch
+    if excluded := _EXCLUDED.search(printed):  # dnf 4 prints also that it finds no match
+        return PackageAnswer.UNKNOWN, excluded[0].strip()
     if missing := _MISSING.search(printed):
         if unread := find_unread(printed):
             return PackageAnswer.UNKNOWN, unread
@@ -234,6 +241,20 @@ def read_answer(install: Sequence[str], version: str, code: int, printed: str) -
             return PackageAnswer.INSTALLED, line
     shown = _APT_LOADED if is_apt(install) else version
     return (PackageAnswer.OFFERED if shown in printed else PackageAnswer.UNKNOWN), ""
+
+
+def unlock_of(printed: str) -> str:
+    """Return how an installation gets a package that a lock or an exclude keeps, as a remedy; empty without one.
+
+    `printed`: the line of `read_answer`. versionlock is a part of dnf5, and a plugin of dnf 4.
+    """
+    if _EXCLUDED.search(printed) is None:
+        return ""
+    return (
+        "Remove the lock or the exclude of the package (`dnf versionlock list`, excludepkgs of dnf.conf and of the "
+        "repository). Or let `install` pass a lock: with --setopt=disable_excludes=* for dnf5, with "
+        "--disableplugin=versionlock for dnf 4; print the sudoers file again. Then plan again."
+    )
 
 
 def names_of(install: Sequence[str]) -> tuple[str, ...]:

@@ -68,6 +68,8 @@ Complete!
 """
 DNF_NOTHING = "Package kafka-3.9.1-1.noarch is already installed.\nNothing to do.\nComplete!\n"
 NOT_RETRIEVED = "Curl error (7): Couldn't connect to server for http://r/repodata/repomd.xml"
+LOCKED = "Argument 'kafka-3.9.1-1' matches only packages excluded by versionlock."
+LOCKED_4 = "All matches were filtered out by exclude filtering for argument: kafka-3.9.1-1"
 UNREAD = f"""Errors during downloading metadata for repository 'k':
   - {NOT_RETRIEVED}
 Error: Failed to download metadata for repo 'k': Cannot download repomd.xml: All mirrors were tried
@@ -100,6 +102,20 @@ Error: Failed to download metadata for repo 'k': Cannot download repomd.xml: All
             "Installed package kafka-3.9.1-1.noarch (from k) not available.\nError: No packages marked for reinstall.",
             PackageAnswer.MISSING,
             "Installed package kafka-3.9.1-1.noarch (from k) not available.",
+        ),
+        (  # dnf5
+            DNF,
+            1,
+            f"Failed to resolve the transaction:\n{LOCKED}",
+            PackageAnswer.UNKNOWN,
+            LOCKED,
+        ),
+        (
+            DNF,
+            1,
+            f"{LOCKED_4}\nError: Unable to find a match: kafka-3.9.1-1",
+            PackageAnswer.UNKNOWN,
+            LOCKED_4,
         ),
         (  # dnf5
             DNF,
@@ -262,6 +278,16 @@ def test_a_list_that_a_successful_refresh_has_left_out_proves_nothing_missing() 
     problem = runtime.host(runtime.cluster.node(1), [NEW]).unavailable[NEW]
     assert problem.is_unknown
     assert problem.sentence.endswith("Failed to fetch the lists: Ignoring repositories: site.")
+
+
+@pytest.mark.parametrize("printed", [LOCKED, f"{LOCKED_4}\nError: Unable to find a match: kafka-3.9.1-1"])
+def test_a_lock_of_dnf_is_named_with_the_option_that_passes_it(printed: str) -> None:
+    repository = Repository(printed=(1, printed))
+    runtime = runtime_with(DNF, repository)
+    problem = runtime.host(runtime.cluster.node(1), [NEW]).unavailable[NEW]
+    assert problem.is_unknown
+    assert "--setopt=disable_excludes=* for dnf5, with --disableplugin=versionlock for dnf 4" in problem.remedy
+    assert problem.sentence.endswith(f"{printed.splitlines()[0].removesuffix('.')}.")
 
 
 def test_an_old_list_that_lacks_the_package_is_unknown() -> None:

@@ -31,6 +31,7 @@ from kafka_rollout.model.package_managers import (
     read_answer,
     refresh_of,
     remove_duplicates,
+    unlock_of,
 )
 from kafka_rollout.model.topology import NodeSpec, PackageSpec, ServiceSpec
 from kafka_rollout.nodes.runtimes.hosts.commands import (
@@ -241,7 +242,9 @@ def _try_package(
         return PackageProblem(
             sentence=f"Host {host} did not show that it can install the package of Kafka {release}: `{tried.shown}`: "
             f"{_end(why or tried.done.problem)}",
-            remedy=f"Add to the sudoers file of the host: {tried.missing}" if tried.missing else CORRECT_TRIAL,
+            remedy=f"Add to the sudoers file of the host: {tried.missing}"
+            if tried.missing
+            else unlock_of(why) or CORRECT_TRIAL,
             is_unknown=True,
         )
 
