@@ -243,6 +243,10 @@ class HostState:
     """The other nodes on the same machine → their host in the inventory."""
     stop_commands: tuple[str, ...] = ()
     """The words of each ExecStop= of the unit."""
+    stop_lines: tuple[tuple[str, str], ...] = ()
+    """Path and line of the scripts among them, without comments."""
+    stop_signal: str = ""
+    """The variable SIGNAL in the environment of the unit, as kafka-server-stop.sh reads it; empty: none."""
     stopped_units: tuple[StoppedUnit, ...] = ()
     """Those that systemd stops with the unit, nearest first."""
     link_users: tuple[str, ...] = ()

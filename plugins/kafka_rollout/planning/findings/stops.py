@@ -7,17 +7,28 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from kafka_rollout.base.findings import BLOCKER, WARNING, Finding, FindingCode
-from kafka_rollout.base.wording import nodes
+from kafka_rollout.base.wording import few, nodes
 from kafka_rollout.model.host_state import HostState, StoppedUnit
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 
+_SHOWN = 3
 _STOP_SCRIPT = "kafka-server-stop"
 # Commands that find processes by name: they reach every Kafka of the host.
 _STOP_BY_NAME = re.compile(r"\b(pkill|killall5?|pgrep|pidof|jps|ps)\b")
 _STOP_FILTER = re.compile(r"--(node-id|process-role)=([^ '\"]*)")
-_KILL = re.compile(r"\bp?kill(?:all)?\b.*\s-(?:s ?|-signal[= ])?(?:SIG)?(?:KILL|9)\b")
+_KILL = re.compile(r"\b(?:p?kill(?:all)?|killproc|start-stop-daemon)\b.*\s-(?:s ?|-signal[= ])?(?:SIG)?(?:KILL|9)\b")
+# They send SIGKILL after SIGTERM and some seconds: killproc of LSB by default.
+_KILLS_LATER = re.compile(
+    r"\bkillproc\b(?!.*\s-(?:[A-Z]{2,}|\d+)\b)|\bstart-stop-daemon\b.*\s(?:--retry[= ]|-R ?)(?:\d+(?![\d/])|\S*KILL)"
+)
+_SENDS = re.compile(
+    r"\b(?:p?kill(?:all)?|killproc)\b(?!.*\s-0\b)|\bstart-stop-daemon\b.*\s(?:--stop|-K)\b|kafka-server-stop"
+)
+# kafka-server-stop.sh sends the signal that this variable names.
+_VARIABLE = re.compile(r"(?:^|[\s;'\"])SIGNAL=['\"]?([A-Za-z0-9]+)")
 # On which a JVM runs its shutdown hooks, which is Kafka's controlled shutdown: SIGHUP, SIGINT, SIGTERM.
 _SHUTS_DOWN = (1, 2, 15)
+_NAMES = frozenset({"1", "2", "15", "HUP", "INT", "TERM", ""})
 _BY_LINK = "Requires"
 _FROM_BOTH_SIDES = "StopPropagatedFrom"
 
@@ -39,9 +50,10 @@ LINK_SHARED = FindingCode(
 )
 STOP_NOT_CONTROLLED = FindingCode(
     "STOP-NOT-CONTROLLED",
-    BLOCKER,
+    (BLOCKER, WARNING),
     "A stop of the unit kills Kafka, or sends a signal by which it does not shut down: partitions have no leader "
-    "until the session of the broker ends, and the next start recovers all logs.",
+    "until the session of the broker ends, and the next start recovers all logs. A warning for a script that kills "
+    "only what has not ended after some time.",
 )
 STOP_CODES = (STOP_REACHES_OTHERS, STOP_REACHES_UNITS, STOP_NOT_CONTROLLED, LINK_SHARED)
 
@@ -82,16 +94,40 @@ def _by_command(node: NodeSpec, host: HostState, others: Sequence[NodeSpec]) -> 
 
 
 def _by_signal(node: NodeSpec, host: HostState) -> Iterable[Finding]:
-    kills = [f"ExecStop={command}" for command in host.stop_commands if _KILL.search(command)]
+    kills = [f"ExecStop={command}" for command in host.stop_commands if _kills(command)]
     if host.kill_signal is not None and host.kill_signal not in _SHUTS_DOWN:
         kills.append(f"KillSignal={host.kill_signal}")
+    by_script = any(_STOP_SCRIPT in command for command in host.stop_commands)
+    if by_script and host.stop_signal.upper().removeprefix("SIG") not in _NAMES:
+        kills.append(f"SIGNAL={host.stop_signal} in its environment, which kafka-server-stop.sh sends")
     if kills:
+        names = " and ".join(one.partition("=")[0] + "=" for one in kills)
         yield STOP_NOT_CONTROLLED.found(
             f"node {node.node_id}",
             f"{host.unit} on host {host.name} has {' and '.join(kills)}: a stop is no controlled shutdown of Kafka.",
-            f"Remove {' and '.join(one.partition('=')[0] + '=' for one in kills)} from the unit and its drop-ins "
-            f"(`systemctl edit --full {host.unit}`). systemd then sends SIGTERM, which is Kafka's controlled shutdown.",
+            f"Remove {names} from the unit, its drop-ins and its environment (`systemctl edit --full {host.unit}`). "
+            "systemd then sends SIGTERM, which is Kafka's controlled shutdown.",
+            severity=BLOCKER,
         )
+    commands = {part.strip(): path for path, line in host.stop_lines for part in re.split(r"[;&|]+", line)}
+    sending = [command for command in commands if _SENDS.search(command)]
+    killing = [command for command in sending if _kills(command) or _KILLS_LATER.search(command)]
+    if killing:
+        is_only = all(map(_kills, sending))
+        yield STOP_NOT_CONTROLLED.found(
+            f"node {node.node_id}, script",
+            f"{host.unit} on host {host.name} is stopped by a script that "
+            + ("kills Kafka" if is_only else "can kill Kafka before the end of its controlled shutdown")
+            + f": {few((f'{commands[one]}: `{one}`' for one in killing), limit=_SHOWN)}.",
+            "Let the script send SIGTERM, and wait for the end of the process, at least 180 s. Or let systemd stop the "
+            f"node, by a unit without this script (`systemctl edit --full {host.unit}`).",
+            severity=BLOCKER if is_only else WARNING,
+        )
+
+
+def _kills(command: str) -> bool:
+    named = [match[1].upper().removeprefix("SIG") for match in _VARIABLE.finditer(command)]
+    return _KILL.search(command) is not None or (_STOP_SCRIPT in command and not {*named} <= _NAMES)
 
 
 def _by_link(node: NodeSpec, host: HostState, others: Sequence[NodeSpec]) -> Iterable[Finding]:

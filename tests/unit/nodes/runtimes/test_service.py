@@ -282,6 +282,14 @@ def test_a_script_of_the_unit_that_was_changed_names_another_configuration_than_
     assert found[wrapper] == (StartFileKind.PROGRAM, 7.0)
 
 
+def test_the_script_and_the_signal_of_a_stop_are_read() -> None:
+    shown = "ExecStop={ path=/etc/init.d/kafka ; argv[]=/etc/init.d/kafka stop ; ignore_errors=no ; }"
+    host = FakeHost(jvm="env SIGNAL=KILL\n", capabilities=f"\n{shown}")
+    host.files["/etc/init.d/kafka"] = "#!/bin/sh\n# kill\nkill -9 $PID\n"
+    state = runtime_on(host).host(NODE, [Release(4, 3, 1)])
+    assert (state.stop_signal, state.stop_lines) == ("KILL", (("/etc/init.d/kafka", "kill -9 $PID"),))
+
+
 def test_the_files_of_the_next_start_are_those_that_unit_process_and_configuration_name() -> None:
     start = (
         "FragmentPath=/etc/systemd/system/kafka.service\nDropInPaths=/etc/systemd/system/kafka.service.d/a.conf\n"

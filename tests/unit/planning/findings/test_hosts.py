@@ -157,6 +157,9 @@ def test_each_obstacle_blocks_before_anything_is_stopped(change: dict[str, objec
     assert says in found.sentence
 
 
+SCRIPT = "/opt/kafka/bin/kafka-server-stop.sh"
+
+
 @pytest.mark.parametrize(
     ("change", "has"),
     [
@@ -170,6 +173,14 @@ def test_each_obstacle_blocks_before_anything_is_stopped(change: dict[str, objec
                 "/bin/sh -c kill -s SIGKILL 5",
             )
         ),
+        ({"stop_commands": (f"/usr/bin/env SIGNAL=KILL {SCRIPT}",)}, f"ExecStop=/usr/bin/env SIGNAL=KILL {SCRIPT}"),
+        *(
+            ({"stop_commands": (SCRIPT,), "stop_signal": signal}, f"SIGNAL={signal} in its environment")
+            for signal in ("KILL", "9", "SIGQUIT", "3")
+        ),
+        *(({"stop_commands": (SCRIPT,), "stop_signal": signal}, "") for signal in ("", "TERM", "SIGINT", "15", "hup")),
+        ({"stop_signal": "KILL"}, ""),  # nothing reads it
+        ({"stop_commands": (f"/usr/bin/env SIGNAL=TERM {SCRIPT}",)}, ""),
         ({"kill_signal": 2}, ""),
         ({"stop_commands": ("/bin/kill -15 $MAINPID", "/opt/kill-9/stop -s TERM", "/bin/kill -HUP 9")}, ""),
     ],
@@ -178,7 +189,35 @@ def test_a_stop_that_is_no_controlled_shutdown_blocks(change: dict[str, object],
     found = host_problems(SEPARATE, catalogue(), {4: replace(HEALTHY, **change)}, [R431])
     codes = [(one.code, one.severity.value) for one in found if one.code != "STOP-REACHES-OTHER-NODES"]
     assert codes == ([("STOP-NOT-CONTROLLED", "blocker")] if has else [])
-    assert all(f"has {has}: a stop is no controlled" in one.sentence for one in found if one.code == codes[0][0])
+    sentences = [one.sentence for one in found if codes and one.code == codes[0][0]]
+    assert all(f"has {has}" in one and ": a stop is no controlled shutdown" in one for one in sentences)
+
+
+@pytest.mark.parametrize(
+    ("lines", "severity", "named"),
+    [
+        (["kill -9 $(cat $PIDFILE)"], "blocker", "`kill -9 $(cat $PIDFILE)`"),
+        (["test -f x && kill -KILL $PID"], "blocker", "`kill -KILL $PID`"),
+        (["start-stop-daemon --stop --signal KILL --pidfile /run/kafka.pid"], "blocker", "--signal KILL"),
+        (["kill $PID", "sleep 20", "kill -0 $PID && kill -9 $PID"], "warning", "`kill -9 $PID`"),
+        (["kill -TERM $PID; sleep 60; kill -9 $PID"], "warning", "`kill -9 $PID`"),
+        (["/opt/kafka/bin/kafka-server-stop.sh", "kill -9 $PID"], "warning", "`kill -9 $PID`"),
+        (["start-stop-daemon --stop --retry=TERM/30/KILL/5 --pidfile /run/kafka.pid"], "warning", "KILL/5"),
+        (["start-stop-daemon --start --exec /x", "start-stop-daemon --stop --retry 10 -p /x"], "warning", "--retry 10"),
+        (["killproc -p /run/kafka.pid kafka"], "warning", "killproc -p"),
+        (["killproc -p /run/kafka.pid kafka -9"], "blocker", "-9"),
+        (["killproc -p /run/kafka.pid kafka -TERM"], "", ""),
+        (["start-stop-daemon --stop --retry=TERM/300 --pidfile /run/kafka.pid", "kill -0 9"], "", ""),
+        (["kill -s $SIGNAL $PIDS", "pkill -f kafka.Kafka"], "", ""),
+    ],
+)
+def test_a_script_that_kills_kafka_is_named(lines: list[str], severity: str, named: str) -> None:
+    host = replace(HEALTHY, stop_lines=tuple(("/etc/init.d/kafka", line) for line in lines))
+    found = host_problems(SEPARATE, catalogue(), {4: host}, [R431])
+    assert [(one.code, one.severity.value) for one in found] == (
+        [("STOP-NOT-CONTROLLED", severity)] if severity else []
+    )
+    assert all("/etc/init.d/kafka: `" in one.sentence and named in one.sentence for one in found)
 
 
 def test_a_process_that_outlives_the_patience_of_systemd_is_a_warning_and_its_short_timeout_a_blocker() -> None:
@@ -233,9 +272,6 @@ def test_a_line_that_the_run_changes_and_an_override_hides_is_a_blocker() -> Non
     lines = replace(spec, release_overrides={str(R431): {"a": "1"}, "9.9.9": {"num.io.threads": "1"}})
     (found,) = host_problems(lines, catalogue(), hosts, [R431])
     assert "--override of a," in found.sentence
-
-
-SCRIPT = "/opt/kafka/bin/kafka-server-stop.sh"
 
 
 def on_one_host(unit: str = "kafka-1.service", *, host: str = "kafka-4") -> ClusterSpec:

@@ -69,11 +69,12 @@ from kafka_rollout.nodes.runtimes.hosts.rights import (
 )
 from kafka_rollout.nodes.runtimes.hosts.start_paths import read_start_paths
 from kafka_rollout.nodes.runtimes.hosts.stopped_units import read_stopped_units
+from kafka_rollout.nodes.runtimes.hosts.text_files import TextFiles
 from kafka_rollout.nodes.runtimes.hosts.unit_environment import UnclearError, jvm_words, parse_file, parse_shown
 from kafka_rollout.nodes.runtimes.hosts.unit_mounts import read_unit_mounts
 from kafka_rollout.nodes.runtimes.hosts.unit_processes import LeftProcesses, left_command, parse_left
 from kafka_rollout.nodes.runtimes.hosts.written_folders import folders_of_run, possible_folders
-from kafka_rollout.nodes.runtimes.start_files import all_start_files
+from kafka_rollout.nodes.runtimes.start_files import all_start_files, paths_in
 from kafka_rollout.releases.facts import Release
 
 _PROPERTIES = (
@@ -405,6 +406,8 @@ def read_host(
         needs_reload=needs_reload or "",
         mounts=mounts or (),
         stop_commands=unit.stop_commands,
+        stop_lines=_read_stop_lines(commands, node, unit.stop_commands),
+        stop_signal=options.variables.get("SIGNAL", ""),
         stopped_units=stopped_units or (),
         link_users=link_users or (),
         filters_stops=installed is not None and installed >= FIRST_WITH_FILTERS,
@@ -437,6 +440,14 @@ def read_host(
         logging=read_logging_files(commands, node, releases or (None,), facts.arguments),
         unknown=tuple(what for what, is_unknown in unknown.items() if is_unknown),
     )
+
+
+def _read_stop_lines(
+    commands: HostCommands, node: NodeSpec, stop_commands: Iterable[str]
+) -> tuple[tuple[str, str], ...]:
+    """Return path and line of the scripts of ExecStop= that the SSH user can read, such as those in /etc/init.d."""
+    texts = TextFiles(commands, node).read(path for command in stop_commands for path in paths_in(command))
+    return tuple((text.path, line) for text in texts for line in text.lines)
 
 
 def _sees_processes(commands: HostCommands, node: NodeSpec, unit: UnitState) -> bool:
