@@ -9,7 +9,9 @@
    backup, does not know the claims since then.
 3. A claim that cannot be read refuses. That a host does not respond is judged by the gates, which know its node as
    down: its node can be the one that a rollback starts again.
-4. `lock.fence_cluster_ports` asks for the claim at each change of a node, so no caller can leave it out.
+4. Claims are below the home of the SSH user, so runs with two SSH users do not see each other. A folder that every user
+   can write would let any of them stop the runs of others.
+5. `lock.fence_cluster_ports` asks for the claim at each change of a node, so no caller can leave it out.
 """
 
 from __future__ import annotations
