@@ -319,6 +319,28 @@ def test_a_variable_of_a_wrapper_is_known_if_it_has_one_value(host: Host, script
     assert {text.path for text in start.wrappers} - {f"{host.home}/etc/env"} == {f"{host.home}/etc/start-kafka"}
 
 
+@pytest.mark.parametrize(
+    ("script", "line"),
+    [
+        ('exec /opt/kafka/bin/kafka-server-start.sh "$@"', '"/etc/new --override x=y"'),
+        ("exec /opt/kafka/bin/kafka-server-start.sh $1", "/etc/new"),
+        ("exec /opt/kafka/bin/kafka-server-start.sh ${1:-/etc/old}", "/etc/new"),
+        ('CONF="$1"\nexec /opt/kafka/bin/kafka-server-start.sh $CONF', "/etc/new"),
+        ("shift\nexec /opt/kafka/bin/kafka-server-start.sh $1", "$1"),
+        ("f() {\nexec /opt/kafka/bin/kafka-server-start.sh $1\n}\nf x", "$1"),
+        ("exec /opt/kafka/bin/kafka-server-start.sh $4", "$4"),
+    ],
+)
+@pytest.mark.parametrize("shell", ["", "/bin/bash "])
+def test_the_arguments_of_a_wrapper_are_those_of_the_unit(host: Host, script: str, line: str, shell: str) -> None:
+    host.write("etc/start-kafka", f"#!/bin/sh\n{script}\n")
+    argv = f"{shell}{host.home}/etc/start-kafka /etc/new --override x=y"
+    unit = UnitOptions(commands=(f"ExecStart={{ argv[]={argv} ; ignore_errors=no ; }}",))
+    start = read_next_start(cast(HostCommands, host), host.node(), (NEW,), unit)
+    (found,) = (one for one in start.wrapper_lines({}) if "kafka-server-start.sh" in one)
+    assert found == f"exec /opt/kafka/bin/kafka-server-start.sh {line}"
+
+
 def test_a_wrapper_below_the_link_is_lost_with_the_folder(host: Host) -> None:
     host.command = "HOME/kafka/bin/own.sh HOME/etc/server.properties"
     text = f'#!/bin/sh\nexport KAFKA_OPTS={URLS}\nexec HOME/kafka/bin/kafka-server-start.sh "$@"\n'

@@ -69,6 +69,8 @@ _OPTS = r"(?:OPTS|OPTIONS|ARGS)\w{0,40}\+?="
 _TAKES_OPTIONS = re.compile(rf"{_OPTS}|\b(?:export|exec|set|eval|java)\s|kafka-(?:server-start|run-class)")
 _PRINTED = re.compile(rf"(?:\s|{_OPTS}\(?)[\"']?(?:{_COMMAND})(?=[\"'\s)]|$)")
 _OUTPUT = re.compile(r"\d*>>?\s*\S+")
+# After these, `$1` and `$@` of a script are others, or in a function.
+_OTHER_ARGUMENTS = re.compile(r"\bshift\b|\bset\s+--|\w\s*\(\)|\bfunction\s")
 _SHELLS = re.compile(r"^\s*(?:/\S*/)?(?:ba|da|k|z)?sh(?:\s+-\w+)*\s+")
 _OF_SHELL = frozenset("$`*?[]{}~")  # in a path: which file it is, only the shell knows
 _SHOWN_LINES = 6
@@ -136,16 +138,22 @@ class ScriptsOfStart:
     """Nothing else comes before Java."""
     wrappers: tuple[TextFile, ...] = ()
     """Scripts outside of the release that ExecStart executes, and files that they read as parts of themselves."""
+    arguments: tuple[str, ...] = ()
+    """Of the first of them."""
     java: str = ""
     """The program of ExecStart if it is Java itself."""
 
     def wrapper_lines(self, variables: Mapping[str, str]) -> tuple[str, ...]:
-        """Return the lines of the wrappers, with each variable that has one value there and in `variables`."""
+        """Return the lines of the wrappers, with their arguments, and with each variable that has one value there and
+        in `variables`."""
         values: dict[str, set[str]] = {name: {value} for name, value in variables.items()}
         for text in self.wrappers:
             for name, value in _assignments(text):
                 values.setdefault(name, set()).add(_unquoted(value))
         known = {name: value for name, (value, *more) in values.items() if not more and name not in _names(value)}
+        if not any(_OTHER_ARGUMENTS.search(line) for text in self.wrappers for line in text.lines):
+            known |= {str(number): word for number, word in enumerate(self.arguments, 1)}
+            known |= dict.fromkeys("@*", " ".join(self.arguments)) if self.arguments else {}
         return tuple(_with_values(line, known) for text in self.wrappers for line in _plain(text))
 
 
@@ -275,6 +283,7 @@ def read_next_start(
         else NextOptions(environment=unit.environment)
         for release in releases
     }
+    wrappers = tuple(text for text in of_unit.texts if text.path in files.texts)
     java = command.split(" ", 1)[0]
     read = {release: files.all_of(then[release] if folders else running) for release in folders or (None,)}
     return ScriptsOfStart(
@@ -282,9 +291,16 @@ def read_next_start(
         texts=tuple(dict.fromkeys(texts)),
         scripts={release: (*of_unit.texts, *one.texts) for release, one in read.items()},
         is_known=_starts_kafka(of_unit.texts) and of_unit.is_read and all(one.is_read for one in read.values()),
-        wrappers=tuple(text for text in of_unit.texts if text.path in files.texts),
+        wrappers=wrappers,
+        arguments=_arguments_of(command, wrappers[0].path) if wrappers else (),
         java=java if start is None and posixpath.basename(java) == "java" else "",
     )
+
+
+def _arguments_of(command: str, script: str) -> tuple[str, ...]:
+    """Return the words after a script in the command of a unit; empty without it, and if another command follows."""
+    _, is_there, words = f" {command} ".partition(f" {script} ")
+    return tuple(words.split()) if is_there and not re.search(r"[;&|'\"]", words) else ()
 
 
 def _starts_kafka(texts: Iterable[TextFile]) -> bool:
