@@ -277,6 +277,8 @@ class FakeAdmin:
             starts=starts,
             ids={name: now.topics[name]["id"] for name in names},
             retention={name: retention_of(settings.settings(name)) for name in names},
+            led=len(led),
+            asked=len(led & above.keys()),
         )
 
     def views(self, *, groups: Collection[str], topic_settings: Collection[str]) -> Mapping[int, BrokerView]:

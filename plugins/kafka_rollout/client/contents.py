@@ -243,6 +243,8 @@ def read_log_starts(
         starts=moved,
         ids={name: topics[name]["id"] for name in names},
         retention={name: retention_of(settings.get(name, {})) for name in names},
+        led=sum(len(of_topic) for broker in partitions.keys() & brokers for of_topic in partitions[broker].values()),
+        asked=sum(len(of_topic) for of_broker in led.values() for of_topic in of_broker.values()),
     )
 
 

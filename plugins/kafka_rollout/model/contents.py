@@ -15,6 +15,8 @@ from kafka_rollout.model.config_values import ValueType, same_value
 from kafka_rollout.model.configs import (
     HIDDEN,
     ConfigDifference,
+    ConfigSource,
+    ConfigTable,
     EffectiveConfigs,
     ExpectedConfigs,
     Setting,
@@ -22,12 +24,21 @@ from kafka_rollout.model.configs import (
     compare_effective,
 )
 from kafka_rollout.model.groups import SHARE
-from kafka_rollout.model.retention import KeptRecords, Retention, is_purged, purging_groups, retention_of
+from kafka_rollout.model.retention import (
+    BROKER_NAMES,
+    KeptRecords,
+    Retention,
+    broker_retention,
+    is_purged,
+    purging_groups,
+    retention_of,
+)
 
 NEW_SETTING = "new setting"
 _SHOWN_RESOURCES = 20
 _SHOWN_CHARACTERS = 200
 _TRAFFIC = "kafka-rollout-"  # topics and groups of the run's own test traffic
+_DYNAMIC = frozenset({ConfigSource.ALL_BROKERS, ConfigSource.NODE})
 _OFFSETS_RETENTION = "offsets.retention.minutes"
 # Kafka serves groups of a type only while its feature is at 1 or higher (KafkaApis of 4.3.1).
 SERVED_BY = {"group.version": "consumer", "share.version": "share", "streams.version": "streams"}
@@ -514,6 +525,10 @@ class LogStarts:
     """Of their topics."""
     retention: Mapping[str, Retention | None]
     """Of their topics, now."""
+    led: int
+    """Partitions that the brokers lead."""
+    asked: int
+    """Those of them whose log starts were compared with the offsets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -526,9 +541,13 @@ class StartReading:
     seconds: float
     """It took."""
     brokers: tuple[int, ...]
+    led: int
+    """Partitions that these lead."""
     compared: int
-    """Partitions."""
+    """Those of them whose log starts can be compared."""
     found: tuple[Difference, ...]
+    shorter: tuple[Difference, ...]
+    """The retention of the node of the gate, if its file or a default makes it keep less than before."""
 
 
 def comparable_starts(before: ClusterInventory, now: float) -> dict[str, int]:
@@ -551,6 +570,38 @@ def unexplained_starts(before: ClusterInventory, now: LogStarts) -> tuple[Differ
     return tuple(
         one for one in _moved(before, now.starts, now.ids, now.read_at, now.retention.get) if not one.by_clients
     )
+
+
+def shorter_retention(
+    before: ClusterInventory, broker: int, settings: Mapping[str, Setting], expected: ExpectedConfigs
+) -> tuple[Difference, ...]:
+    """Return the retention of a broker that keeps less than before the run, unless the plan or a client changed it.
+
+    `settings`: those of BROKER_NAMES that its process uses now. Topics without own settings have these values wherever
+    it leads.
+    """
+    resource, brokers = str(broker), before.effective.brokers
+    old = brokers.settings(resource) if resource in brokers.deviations else {}
+    first, last = broker_retention(old), broker_retention(settings)
+    if first is None or last is None:
+        when = "before the run" if first is None else "now"
+        sentence = f"The retention of broker {broker} {when} is unknown, so it is not compared."
+        return (Difference("retention", resource, sentence),)
+    if not last.keeps_less_than(first):
+        return ()
+    old_table, new_table = (
+        ConfigTable.of_resources({resource: {name: of[name] for name in of.keys() & BROKER_NAMES}})
+        for of in (old, settings)
+    )
+    changes = [
+        one
+        for one in compare_effective(EffectiveConfigs(brokers=old_table), EffectiveConfigs(brokers=new_table), expected)
+        if one.why is Why.UNKNOWN and (one.after is None or one.after.source not in _DYNAMIC)
+    ]
+    if not changes:
+        return ()
+    sentence = f"Broker {broker} deletes records that it kept before the run: its retention was {first} and is {last}."
+    return (Difference("retention", resource, sentence),)
 
 
 def _moved(

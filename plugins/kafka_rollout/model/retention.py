@@ -18,6 +18,10 @@ _LIKE_RETENTION = "-2"  # local.retention.ms: as retention.ms
 _REPARTITION = "-repartition"
 NAMES = (_POLICY, _MS, _BYTES, _TIERED, _LOCAL_MS)
 """The settings of a topic from which `retention_of` reads."""
+_BROKER_POLICY, _BROKER_BYTES = "log.cleanup.policy", "log.retention.bytes"
+_TIMES = {"log.retention.ms": 1, "log.retention.minutes": 60_000, "log.retention.hours": 3_600_000}  # the first counts
+BROKER_NAMES = frozenset({_BROKER_POLICY, _BROKER_BYTES, *_TIMES})
+"""The settings of a broker from which `broker_retention` reads."""
 _OF_CLIENTS = frozenset({ConfigSource.TOPIC, ConfigSource.ALL_BROKERS})
 
 
@@ -78,6 +82,16 @@ class Retention:
         """Milliseconds for which the bound stays true."""
         return (self.ms - self.local_ms if self.tiered else self.ms) // 2
 
+    def keeps_less_than(self, other: Retention) -> bool:
+        """Return whether a broker can delete records with this retention that it keeps with the other one."""
+
+        def is_less(limit: int, others: int) -> bool:
+            return limit >= 0 and (others < 0 or limit < others)
+
+        deletes_now = "delete" in self.policy and "delete" not in other.policy
+        is_lower = is_less(self.ms, other.ms) or is_less(self.size, other.size)
+        return deletes_now or ("delete" in self.policy and is_lower)
+
     def __str__(self) -> str:
         values = {_POLICY: ",".join(sorted(self.policy)), _MS: self.ms, _BYTES: self.size}
         return ", ".join(f"{name}={value}" for name, value in values.items())
@@ -98,6 +112,24 @@ def retention_of(settings: Mapping[str, Setting]) -> Retention | None:
         of_clients=frozenset(
             (name, value) for name, value in values.items() if name in NAMES and settings[name].source in _OF_CLIENTS
         ),
+    )
+
+
+def broker_retention(settings: Mapping[str, Setting]) -> Retention | None:
+    """Return the retention of topics without own settings by the effective settings of a broker; None: a value is
+    missing. Source: KafkaConfig.logRetentionTimeMillis.
+    """
+    values = {name: setting.value for name, setting in settings.items() if setting.value is not None}
+    times = [int(values[name]) * unit for name, unit in _TIMES.items() if name in values]
+    if not times or not {_BROKER_POLICY, _BROKER_BYTES} <= values.keys():
+        return None
+    ms = max(-1, times[0])
+    return Retention(
+        policy=frozenset(one.strip() for one in values[_BROKER_POLICY].split(",")),
+        ms=ms,
+        size=int(values[_BROKER_BYTES]),
+        tiered=False,
+        local_ms=ms,
     )
 
 

@@ -60,7 +60,7 @@ from kafka_rollout.preparation.metadata_errors import expected_of, read_logs
 from kafka_rollout.preparation.node_checks import observe_elections, read_dynamic, readable_configs
 from kafka_rollout.preparation.proved_roll import check_running_nodes
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
-from kafka_rollout.roll.log_starts import check_log_starts
+from kafka_rollout.roll.log_starts import check_log_starts, describe_uncompared
 from kafka_rollout.roll.metadata_logs import check_metadata_logs
 from kafka_rollout.run.projections.nodes import behind_s
 from kafka_rollout.run.projections.observations import finalization, last_failing_offset
@@ -329,7 +329,9 @@ def _is_back(run: Run, gate: Gate) -> GateCheck:
             accepted=accepted,
         )
         starts = check_log_starts(run, gate, accepted)
-        return replace(seen, conditions=(*seen.conditions, loaded, *tiered, *missed, *starts))
+        seen = replace(seen, conditions=(*seen.conditions, loaded, *tiered, *missed, *starts))
+        uncompared = describe_uncompared(run, gate)
+        return replace(seen, details={**seen.details, "not compared": uncompared}) if uncompared else seen
     asked = f"preferred leaders of {len(elsewhere)} partitions"
     try:
         run.ports.admin.elect_preferred_leaders(elsewhere)

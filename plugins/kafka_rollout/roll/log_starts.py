@@ -9,12 +9,21 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 
-from kafka_rollout.base.errors import FatalError, TransientError
+from kafka_rollout.base.errors import FatalError, NotObservableError, TransientError
 from kafka_rollout.base.wording import count, few, nodes
 from kafka_rollout.gates.gate import Gate, GateCondition, doubtful
-from kafka_rollout.model.contents import Difference, StartReading, comparable_starts, unexplained_starts
+from kafka_rollout.model.contents import (
+    ClusterInventory,
+    Difference,
+    StartReading,
+    comparable_starts,
+    shorter_retention,
+    unexplained_starts,
+)
+from kafka_rollout.model.retention import BROKER_NAMES
 from kafka_rollout.observation.node_steps import is_rollback_step
 from kafka_rollout.observation.run import ReadRun, Run
+from kafka_rollout.planning.findings.configuration import find_expected_configs
 from kafka_rollout.preparation.state_comparison import STATE_LOST, load_state_before
 from kafka_rollout.run.events import events_of, has
 from kafka_rollout.run.step_events import ContentsTaken, Started
@@ -28,7 +37,8 @@ _LOST = "the log starts are not compared, because the stored state of before the
 
 
 def check_log_starts(run: ReadRun, gate: Gate, accepted: Mapping[str, str]) -> tuple[GateCondition, ...]:
-    """Return the condition about the brokers that the run has started; none in a rollback, which must not wait for it.
+    """Return the condition about the brokers that the run has started; none in a rollback, which must not wait for it,
+    and none if no partition is compared: nothing meets it then.
 
     `accepted`: as for `doubtful`.
     """
@@ -44,13 +54,26 @@ def check_log_starts(run: ReadRun, gate: Gate, accepted: Mapping[str, str]) -> t
     if known is None:
         is_lost = has(run.history.events(), ContentsTaken)
         return (doubtful(CONDITION, STATE_LOST.sentence, [_LOST], accepted),) if is_lost else ()
-    if not known.found:
-        evidence = f"of {count(known.compared, 'partition')}, none that {nodes(known.brokers)} lead moved so"
-        return (GateCondition(name=CONDITION, is_met=True, evidence=evidence),)
-    sentences = [one.sentence for one in known.found]
+    sentences = [one.sentence for one in (*known.shorter, *known.found)]
+    if not sentences:
+        evidence = f"{_compared(known)}, none of them moved so"
+        return (GateCondition(name=CONDITION, is_met=True, evidence=evidence),) if known.compared else ()
     topics = sorted({_topic(one) for one in known.found})
-    condition = doubtful(CONDITION, few(sentences, limit=3), _doubts(topics), accepted)
+    doubts = [*(one.sentence for one in known.shorter), *_doubts(topics)]
+    condition = doubtful(CONDITION, few(sentences, limit=3), doubts, accepted)
     return (condition if condition.is_met else condition.listing([one.subject for one in known.found]),)
+
+
+def describe_uncompared(run: ReadRun, gate: Gate) -> str:
+    """Return how many log starts the gate did not compare; empty if it compared all, or has not read them."""
+    known = run.ports.start_readings.get(gate.ref)
+    if known is None or known.compared == known.led:
+        return ""
+    return f"{_compared(known)}; those of the others show nothing: retention can move them at any time"
+
+
+def _compared(known: StartReading) -> str:
+    return f"compared for {known.compared} of the partitions led by {nodes(known.brokers)} ({known.led})"
 
 
 def note_moved_starts(run: Run) -> None:
@@ -85,22 +108,42 @@ def _load(run: ReadRun, gate: Gate) -> StartReading | None:
     if known is not None and run.ports.clock.now() - known.at < max(_AGE_S, _AGE_TIMES * known.seconds):
         return known
     ids = {event.node_id for event in started}
-    found = _read(run, len(started), tuple(one.node_id for one in run.cluster.brokers if one.node_id in ids))
+    found = _read(run, gate, len(started), tuple(one.node_id for one in run.cluster.brokers if one.node_id in ids))
     if found is not None:
         readings[gate.ref] = found
     return found
 
 
-def _read(run: ReadRun, started: int, brokers: tuple[int, ...]) -> StartReading | None:
+def _read(run: ReadRun, gate: Gate, started: int, brokers: tuple[int, ...]) -> StartReading | None:
     at = run.ports.clock.now()
     before = load_state_before(run.ports)
     if before is None:
         return None
     moved = frozenset(run.history.attachment(MOVED) or ())
     above = {name: most for name, most in comparable_starts(before, at).items() if name.rpartition("-")[0] not in moved}
-    found = unexplained_starts(before, run.ports.admin.log_starts(brokers, above)) if above else ()
-    seconds = run.ports.clock.now() - at
-    return StartReading(started=started, at=at, seconds=seconds, brokers=brokers, compared=len(above), found=found)
+    now = run.ports.admin.log_starts(brokers, above)
+    shorter = _shorter(run, gate, before)
+    return StartReading(
+        started=started,
+        at=at,
+        seconds=run.ports.clock.now() - at,
+        brokers=brokers,
+        led=now.led,
+        compared=now.asked,
+        found=unexplained_starts(before, now),
+        shorter=shorter,
+    )
+
+
+def _shorter(run: ReadRun, gate: Gate, before: ClusterInventory) -> tuple[Difference, ...]:
+    """Ask the node of the gate itself: what another broker says of a topic is by that broker's own file."""
+    _, node = gate.subject
+    try:
+        settings = run.ports.admin.settings_in_use(node, BROKER_NAMES)
+    except NotObservableError as error:
+        return (Difference("retention", str(node.node_id), error.sentence),)
+    expected = find_expected_configs(run.plan, run.ports.catalogue)
+    return shorter_retention(before, node.node_id, settings, expected)
 
 
 def _doubts(topics: Sequence[str]) -> list[str]:

@@ -103,13 +103,20 @@ def test_only_a_client_who_changed_the_retention_in_between_removed_the_records(
     assert found.by_clients is by_clients
     assert "retention.ms=1000" in found.sentence
     now = LogStarts(
-        read_at=1.0, starts={"orders-0": 300}, ids={"orders": "a"}, retention={"orders": retention_of(values)}
+        read_at=1.0,
+        starts={"orders-0": 300},
+        ids={"orders": "a"},
+        retention={"orders": retention_of(values)},
+        led=1,
+        asked=1,
     )
     assert bool(unexplained_starts(before(), now)) is not by_clients
 
 
 def test_a_retention_that_is_unknown_now_explains_nothing() -> None:
-    now = LogStarts(read_at=1.0, starts={"orders-0": 300}, ids={"orders": "a"}, retention={"orders": None})
+    now = LogStarts(
+        read_at=1.0, starts={"orders-0": 300}, ids={"orders": "a"}, retention={"orders": None}, led=1, asked=1
+    )
     assert unexplained_starts(before(), now)
 
 
@@ -176,7 +183,9 @@ def test_a_gate_compares_what_no_client_removes_as_it_reads_and_finds_what_the_c
     assert comparable_starts(before(purged), 0.0) == {f"{purged}-0": 100}, "no such group was known"
     assert comparable_starts(before(SHARE_TOPIC), 0.0) == {}
     after = inventory(starts={name: 101})
-    now = LogStarts(read_at=1000.0, starts={name: 101}, ids={"orders": "a"}, retention={"orders": RETENTION})
+    now = LogStarts(
+        read_at=1000.0, starts={name: 101}, ids={"orders": "a"}, retention={"orders": RETENTION}, led=1, asked=1
+    )
     assert unexplained_starts(known, now) == tuple(moved(known, after))
     for other in (
         {"read_at": 5000.0},

@@ -150,6 +150,39 @@ def test_a_start_that_cannot_be_read_is_not_met_and_a_lost_state_is_a_doubt(
     assert len(seen.doubts) == 1
 
 
+def test_a_gate_says_how_many_log_starts_it_compares_and_none_meet_nothing(
+    ports: ClusterPorts, cluster: FakeCluster, plan: Plan
+) -> None:
+    replace_first(ports, plan)
+    seen = after(ports, plan)
+    led = sum(one.leader == 12 for one in cluster.topics.values())
+    (condition,) = [one for one in seen.conditions if one.name == "log starts"]
+    compared = f"compared for 1 of the partitions led by node 12 ({led})"
+    assert condition.evidence == f"{compared}, none of them moved so"
+    assert seen.details["not compared"].startswith(f"{compared}; those of the others show nothing")
+
+    cluster.topics = {name: one for name, one in cluster.topics.items() if one.topic != "archive"}
+    ports.start_readings.clear()
+    seen = after(ports, plan)
+    assert "log starts" not in {one.name for one in seen.conditions}
+    assert f"compared for 0 of the partitions led by node 12 ({led - 1})" in seen.details["not compared"]
+
+
+@pytest.mark.parametrize("lines", [{"log.retention.ms": "1000"}, {"log.retention.bytes": "1000"}], ids=str)
+def test_a_started_broker_that_keeps_less_than_before_holds_its_gate_before_it_deletes(
+    ports: ClusterPorts, cluster: FakeCluster, plan: Plan, lines: dict[str, str]
+) -> None:
+    """A line of its new file. What other brokers report of topics has their own values."""
+    cluster.files_at_start[12] = {**cluster.nodes[12].config, **lines}
+    replace_first(ports, plan)
+    seen = after(ports, plan)
+    assert "Broker 12 deletes records that it kept before the run: its retention was" in seen.waits_for
+    accept_doubts(
+        ports, seen.doubts, "alice", "Its records are old.", text="\n".join(f"- {one}" for one in seen.doubts)
+    )
+    assert after(ports, plan).passes
+
+
 def test_a_rollback_does_not_wait_for_it(ports: ClusterPorts, cluster: FakeCluster, plan: Plan) -> None:
     replace_first(ports, plan)
     cluster.log_starts = {"archive-0": 300}
