@@ -22,6 +22,7 @@ PASSES = {
     "client/features.py:send_feature_updates": "the election of a controller",
     "client/fetch.py:__init__": "brokers that do not respond",
     "client/fetch.py:_ask": "the election of a leader, or brokers that do not respond",
+    "client/fetch.py:_confirmed": "brokers that do not respond",
     "client/fetch.py:_fetch": "a new leader fetches",
     "client/fetch.py:_raise_for": "only names of TRANSIENT_ERRORS",
     "client/fetch.py:_start": "a broker that does not respond",

@@ -24,6 +24,7 @@ from kafka.protocol.consumer import FetchRequest
 from kafka.protocol.metadata import MetadataRequest
 
 from kafka_rollout.base.errors import FatalError, TransientError, UserError
+from kafka_rollout.base.wording import few
 from kafka_rollout.client.connection import NodeConnection
 from kafka_rollout.client.requests import (
     ANY_REPLICA,
@@ -137,7 +138,7 @@ class FetchSource:
             connection.close()
 
     def partitions(self, topics: Sequence[str]) -> dict[str, tuple[int, ...]]:
-        """Partitions of the topics that exist; a topic that does not exist is left out, and is not created."""
+        """Partitions of the topics that exist; a topic that no broker knows is left out, and is not created."""
         return self._until_answered(f"the metadata of {', '.join(topics)}", lambda: self._look_up(topics))
 
     def ranges(self, topics: Sequence[str]) -> tuple[LogRange, ...]:
@@ -238,7 +239,9 @@ class FetchSource:
             max_version=9,  # newer ones ask by topic id
         )
         answer = self._ask(request)
-        self._addresses = {broker.node_id: host_and_port(broker.host, broker.port) for broker in answer.brokers}
+        if _unknown_topics(answer):
+            answer = self._confirmed(request, answer)
+        self._addresses = _addresses(answer)
         found: dict[str, tuple[int, ...]] = {}
         for topic in answer.topics:
             if topic.error_code == errors.UnknownTopicOrPartitionError.errno:
@@ -252,6 +255,31 @@ class FetchSource:
                 self._offline[place] = frozenset(partition.offline_replicas)
             found[topic.name] = tuple(sorted(partition.partition_index for partition in topic.partitions))
         return found
+
+    def _confirmed(self, request: Any, answer: Any) -> Any:
+        """Return the answer that knows most topics, of all brokers in service that respond.
+
+        A broker whose metadata is old does not know a topic either. Those that the answers list are not fenced, so
+        their metadata was current. Raises TransientError if a topic is unknown and only one of several has answered.
+        """
+        asked, confirmed = set[str](), 0
+        while left := sorted({*_addresses(answer).values()} - asked):
+            for address in left:
+                asked.add(address)
+                if self._silent.has(address):
+                    continue
+                try:
+                    other = self._connection(address).ask(request, timeout_s=self._timeout_s)
+                except TransientError:
+                    continue
+                confirmed += 1
+                if len(_unknown_topics(other)) < len(_unknown_topics(answer)):
+                    answer = other
+        if (unknown := _unknown_topics(answer)) and confirmed < min(2, len(asked)):
+            raise TransientError(
+                f"Only {confirmed} of {len(asked)} brokers respond, so it is unknown whether {few(unknown)} exists."
+            )
+        return answer
 
     def _offsets(self, names: Iterable[tuple[str, int]], timestamp: int) -> dict[tuple[str, int], int]:
         wanted = set(names)
@@ -407,6 +435,15 @@ class FetchSource:
         """Read the leaders again; if no broker responds, the next attempt raises the error."""
         with suppress(TransientError):
             self._look_up(topics or sorted({topic for topic, _ in self._leaders}))
+
+
+def _unknown_topics(answer: Any) -> list[str]:
+    unknown = errors.UnknownTopicOrPartitionError.errno
+    return [topic.name for topic in answer.topics if topic.error_code == unknown]
+
+
+def _addresses(answer: Any) -> dict[int, str]:
+    return {broker.node_id: host_and_port(broker.host, broker.port) for broker in answer.brokers}
 
 
 def whole_batches(data: bytes, offset: int) -> tuple[memoryview, int]:

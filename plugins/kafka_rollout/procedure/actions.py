@@ -8,6 +8,8 @@ from typing import Any
 
 from kafka_rollout.base.errors import RefusedError, SkippedStepError, TransientError
 from kafka_rollout.base.findings import Verdict, all_findings
+from kafka_rollout.base.internal_topics import COORDINATOR_TOPICS
+from kafka_rollout.base.wording import few
 from kafka_rollout.control.approval import require_approval
 from kafka_rollout.control.lock import acquire_lock
 from kafka_rollout.coordinator_logs.findings import check_rollback
@@ -153,7 +155,13 @@ def evaluate_scan(call: StepCall) -> dict[str, Any]:
     verdict = check_rollback(result, previous)
     records = 0 if result is None else result.records
     if result is not None and not result.logs:
-        # No group and no transaction ever existed: nothing to load, nothing unknown.
+        # A current broker lists all partitions. Without a coordinator topic there is nothing to load.
+        exist = sorted({one.topic for one in ports.admin.partitions() if one.topic in COORDINATOR_TOPICS})
+        if exist:
+            raise TransientError(
+                f"The scan has read no coordinator log, and {few(exist)} exists.",
+                remedy="Repeat the scan of the coordinator logs.",
+            )
         verdict = Verdict(question=verdict.question)
     _log(call, verdict.findings)
     sentence = " ".join(finding.sentence for finding in verdict.findings) or (

@@ -62,6 +62,9 @@ class Cluster:
         self.leader, self.told_leader, self.error = 2, 2, 0
         self.of_follower, self.end_of_follower = self.data, self.end
         self.offline: list[int] = []
+        self.unaware: set[int] = set()  # nodes whose metadata is older than the topic
+        self.dead: set[int] = set()
+        self.looked_up: list[int] = []  # nodes that were asked for topics
         self.asked: list[int] = []  # nodes that were sent a Fetch
         self.brokers = {node: self._broker(stack, node) for node in (1, 2)}
 
@@ -79,17 +82,22 @@ class Cluster:
             keys = [key(api_key=one.API_KEY, min_version=0, max_version=highest) for one, highest in offered]
             return ApiVersionsResponse(version=version, error_code=0, api_keys=keys)
         if api_key == MetadataRequest.API_KEY:
-            return self.metadata(version, MetadataRequest.decode(body, version=version))
+            return self.metadata(node, version, MetadataRequest.decode(body, version=version))
         if api_key == ListOffsetsRequest.API_KEY:
             return self.offsets(node, version, ListOffsetsRequest.decode(body, version=version))
         self.asked.append(node)
         return self.fetch(node, version)
 
-    def metadata(self, version: int, request: Any) -> Any:
+    def metadata(self, node: int, version: int, request: Any) -> Any:
         kind = MetadataResponse
+        known = () if node in self.unaware else (LOG,)
+        self.looked_up += [node] if request.topics else []
         brokers = [
             kind.MetadataResponseBroker(
-                node_id=node, host="127.0.0.1", port=int(listener.address.split(":")[1]), rack=None
+                node_id=node,
+                host="127.0.0.1",
+                port=1 if node in self.dead else int(listener.address.split(":")[1]),
+                rack=None,
             )
             for node, listener in self.brokers.items()
         ]
@@ -104,10 +112,10 @@ class Cluster:
         )
         topics = [
             kind.MetadataResponseTopic(
-                error_code=0 if topic.name == LOG else UNKNOWN_TOPIC,
+                error_code=0 if topic.name in known else UNKNOWN_TOPIC,
                 name=topic.name,
                 is_internal=True,
-                partitions=[partition] if topic.name == LOG else [],
+                partitions=[partition] if topic.name in known else [],
             )
             for topic in request.topics or ()
         ]
@@ -166,6 +174,23 @@ def test_a_partition_is_fetched_from_its_leader(cluster: Cluster) -> None:
         assert read(source, log) == cluster.data
     assert cluster.asked == [2]
     assert cluster.brokers[2].connections == 1
+
+
+def test_a_topic_is_absent_only_if_all_brokers_in_service_say_so(cluster: Cluster) -> None:
+    with FetchSource(cluster.bootstrap, timeout_s=60, sleep=pytest.fail) as source:
+        cluster.unaware = {1}
+        assert source.partitions([LOG]) == {LOG: (0,)}, "broker 1 does not know it yet"
+        assert cluster.looked_up[0] == 1
+        assert set(cluster.looked_up) == {1, 2}
+        cluster.unaware = {1, 2}
+        assert source.partitions([LOG]) == {}
+
+
+def test_one_broker_of_several_does_not_show_that_a_topic_is_absent(cluster: Cluster) -> None:
+    with FetchSource(cluster.bootstrap, timeout_s=5, patience_s=0.2, sleep=lambda _: None) as source:
+        cluster.unaware, cluster.dead = {1}, {2}
+        with pytest.raises(TransientError, match=f"Only 1 of 2 brokers respond, so it is unknown whether {LOG} exists"):
+            source.partitions([LOG])
 
 
 @pytest.mark.parametrize("lost", [False, True])
