@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 
-from kafka_rollout.base.errors import FatalError, RefusedError, TransientError, UserError
+from kafka_rollout.base.errors import RefusedError, TransientError, UserError
 from kafka_rollout.base.findings import (
     INFO,
     Check,
@@ -148,15 +148,11 @@ def plan_features(
     """Observe, apply every rule of KIP-584, send a validate-only request to the controller, and freeze the plan.
 
     `waits`: the run has a gate that waits for converted groups, so they do not block its plan. `pin`: the run sets the
-    default of min.insync.replicas before it raises ELR. Raises UserError for a
-    request that no cluster supports (nothing is recorded). Refusals are blockers of the plan.
+    default of min.insync.replicas before it raises ELR. Raises TransientError if the finalized levels are unknown,
+    and UserError for a request that no cluster supports (nothing is recorded). Refusals are blockers of the plan.
     """
     state = observe(ports)
-    if METADATA_VERSION not in state.finalized.reported:
-        raise FatalError(
-            f"No node of cluster {ports.cluster.name} reports a finalized {METADATA_VERSION}.",
-            remedy="Use this command only for clusters in KRaft mode.",
-        )
+    state.finalized.known()
     requests = order.requests(ports.cluster, ports.catalogue, state)
     verdict = check_requests(ports.cluster, ports.catalogue, state, requests, unsafe=unsafe)
     if waits:

@@ -114,6 +114,12 @@ DROPPED_RANGES = FindingCode(
 LEVEL_OUT_OF_RANGE = FindingCode(
     "FINALIZED-LEVEL-OUT-OF-RANGE", BLOCKER, "A release of the path does not support a finalized level."
 )
+LEVELS_UNKNOWN = FindingCode(
+    "FINALIZED-LEVELS-UNKNOWN",
+    BLOCKER,
+    "The finalized levels are unknown, and not 0.",
+    "Check that the brokers reach the active controller, then plan again.",
+)
 NO_ROLLBACK = FindingCode(
     "NO-ROLLBACK", WARNING, "The release that runs now cannot run at the levels after the change."
 )
@@ -121,7 +127,7 @@ RANGES_CHECK = Check(
     "finalized-levels-path",
     "Finalized levels, compared with the releases of the path",
     "upgrade.md#findings",
-    (LEVEL_OUT_OF_RANGE,),
+    (LEVEL_OUT_OF_RANGE, LEVELS_UNKNOWN),
     needs=(Need.LEVELS,),
     examines=Examined.LEVELS,
 )
@@ -303,14 +309,23 @@ def _name(text: str) -> str:
     return text
 
 
+def unknown_level_findings(state: ClusterState) -> tuple[Finding, ...]:
+    """Return the blocker of a plan whose changes of levels cannot be known."""
+    if state.finalized.is_known:
+        return ()
+    return (LEVELS_UNKNOWN.found("features", "No node that has applied the newest metadata reports finalized levels."),)
+
+
 def feature_changes(catalogue: Catalogue, state: ClusterState, target: Release) -> tuple[FeatureChange, ...]:
     """Return the changes that finalize `target`: every feature at the default level of the release.
 
     A higher level of the release, such as a preview, is raised only by name. A finalized level above the default stays.
     kraft.version is never changed implicitly, because it makes a static quorum dynamic permanently. A level with unmet
     dependencies is replaced by the highest level whose dependencies are met. metadata.version comes first, because the
-    other features depend on it.
+    other features depend on it. No change if the finalized levels are unknown (LEVELS_UNKNOWN blocks the plan).
     """
+    if not state.finalized.is_known:
+        return ()
     facts = catalogue.get(target)
     current = state.finalized.reported
     wanted = {

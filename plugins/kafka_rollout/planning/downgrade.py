@@ -58,11 +58,11 @@ LOWERING_CHECK = Check(
 def target_level(catalogue: Catalogue, state: ClusterState, target: Release, asked: int | None) -> int:
     """Return the metadata.version to set: the requested one, else the highest that the target supports.
 
-    It is never above the current level. Raises UserError for a level that the target does not support or that is above
-    the current level.
+    It is never above the current level, if that is known (LEVELS_UNKNOWN blocks the plan otherwise). Raises UserError
+    for a level that the target does not support or that is above the current level.
     """
-    current = state.finalized.reported.get(METADATA_VERSION, 0)
     supported = catalogue.get(target).features[METADATA_VERSION].supported
+    current = state.finalized.known()[METADATA_VERSION] if state.finalized.is_known else supported.max
     if asked is None:
         return min(current, supported.max)
     if asked not in supported:
@@ -87,7 +87,7 @@ def downgrade_levels(
     still if dependencies at metadata.version `level` require that. kraft.version cannot be lowered and stays.
     """
     known = [release for release in state.releases if release in catalogue]
-    if not known:
+    if not known or not state.finalized.is_known:
         return ()
     running = catalogue.get(max(known))
     below = [catalogue.get(release) for release in path]

@@ -12,6 +12,7 @@ from kafka_rollout.features.requests import (
     RANGES_CHECK,
     ROLLBACK_LEVELS_CHECK,
     range_findings,
+    unknown_level_findings,
 )
 from kafka_rollout.gates.remote_storage import REMOTE_STORAGE_CHECK, remote_storage_findings
 from kafka_rollout.groups.findings import GROUPS_CHECK, group_findings, leave_to_gate
@@ -87,14 +88,15 @@ def check_change(observed: PlanObservation, plan: Plan) -> Iterator[Checked]:
     past = find_nodes_ahead(state, path[min(1, len(path) - 1)], down=down)
     yield PAST_CHECK.ran([past] if past else [])
     yield RANGES_CHECK.ran(
-        (
+        unknown_level_findings(state)
+        or (
             finding
-            for release in (ahead if state.finalized.is_known else ())
+            for release in ahead
             for finding in range_findings(
                 catalogue, state, release, code=LEVEL_OUT_OF_RANGE, planned=plan.lowered
             ).findings
         ),
-        unless=unless,
+        unless=unless if state.finalized.is_known else "",
     )
     yield GROUPS_CHECK.ran(
         leave_to_gate(found for release in ahead for found in group_findings(catalogue, state, release)), unless=unless

@@ -13,17 +13,22 @@ from kafka_rollout.control.approval import record_approval
 from kafka_rollout.feature_updates.levels import ensure_levels, pending_changes, undo_by_controller
 from kafka_rollout.feature_updates.update import apply_features, plan_features
 from kafka_rollout.features.requests import FeatureAction, FeatureOrder, parse_requests, range_findings
-from kafka_rollout.model.finalized_levels import FinalizedLevels
+from kafka_rollout.model.finalized_levels import UNKNOWN_LEVELS, FinalizedLevels
 from kafka_rollout.model.plan import Plan
+from kafka_rollout.model.run_of import RunOf
+from kafka_rollout.model.state import ClusterState
 from kafka_rollout.observation.cluster_ports import ClusterPorts, levels_now, observe
 from kafka_rollout.observation.run import Run
+from kafka_rollout.planning.request import Request
 from kafka_rollout.preparation.frozen_plan import refuse_new_blockers
+from kafka_rollout.preparation.plan_making import plan_change
+from kafka_rollout.releases.facts import Release
 from kafka_rollout.roll.stop import refuse_closed
 from kafka_rollout.run.events import ApprovalOf, Decision
 from kafka_rollout.run.step_events import FeatureResults, Finalized
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import FakeAdmin, fake_ports
-from tests.plans import plan_upgrade
+from tests.plans import plan_downgrade, plan_upgrade
 
 LEVELS = {"metadata.version": 30, "group.version": 1, "transaction.version": 2, "share.version": 1}
 
@@ -43,6 +48,27 @@ def cut_off(cluster: FakeCluster) -> None:
     """Every broker responds, with the metadata that it had before it was cut off."""
     for node in cluster.spec.brokers:
         cluster.nodes[node.node_id].behind = 50
+
+
+def test_no_plan_takes_unknown_levels_for_0(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All nodes respond, and none knows the levels."""
+    monkeypatch.setattr(ClusterState, "finalized", property(lambda _: UNKNOWN_LEVELS))
+
+    def ports_of(name: str, release: Release) -> ClusterPorts:
+        return fake_ports(FakeCluster(release), tmp_path / name)
+
+    plans = {
+        "levels": plan_upgrade(ports_of("levels", R391), R431, finalize=True),
+        "nodes": plan_upgrade(ports_of("nodes", R391), R431, finalize=False),
+        "levels alone": plan_upgrade(ports_of("levels alone", R431), R431, finalize=True),
+        "downgrade": plan_downgrade(ports_of("downgrade", R431), R391),
+        "restart": plan_change(ports_of("restart", R431), Request(), RunOf.RESTART),
+    }
+    for name, plan in plans.items():
+        assert "FINALIZED-LEVELS-UNKNOWN" in {one.code for one in plan.blockers}, name
+        assert plan.feature_changes == (), name
+    with pytest.raises(TransientError, match="reports the finalized levels"):
+        plan_features(ports_of("features", R431), FeatureOrder(action=FeatureAction.UPGRADE_ALL), unsafe=False)
 
 
 @pytest.mark.parametrize("lose", [silence, cut_off])

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.base.errors import (
-    FatalError,
     LockHeldError,
     NotObservableError,
     RefusedError,
@@ -433,7 +432,7 @@ def test_upgrade_all_of_a_cluster_that_has_everything_plans_nothing(ports: Clust
     plan = plan_features(ports, order, unsafe=False)
     assert (plan.feature_changes, apply_features(Run(ports, plan))) == ((), ())
     cluster.finalized = {}
-    with pytest.raises(FatalError, match=r"reports a finalized metadata\.version"):
+    with pytest.raises(TransientError, match="reports the finalized levels"):
         plan_features(ports, order, unsafe=False)
 
 
