@@ -259,9 +259,9 @@ PRINCIPLES = (
     ),
     _of(
         MEANING,
-        "A defect of topics, and what a release does with their remote records, is decided by the values in effect, "
-        "again before each stop.",
-        "planning/findings/advisories.py:topic_defects planning/findings/dynamic_configs.py:tiered_storage_findings "
+        "A defect of topics, groups and transactions, and what a release does with remote records, is decided by the "
+        "values in effect, again before each stop.",
+        "planning/findings/advisories.py:changing_defects planning/findings/dynamic_configs.py:tiered_storage_findings "
         "preparation/node_checks.py:recheck_dynamic_configs",
         "unit/planning/findings/test_advisories.py unit/preparation/test_dynamic_configs.py",
     ),

@@ -144,7 +144,7 @@ def recheck(
         with run.ports.classes.keep_processes():
             of_stop = (
                 *host_findings(run, *stop, read_files()),
-                *recheck_dynamic_configs(run, stop[0].to_release, files=read_files()),
+                *recheck_dynamic_configs(run, stop[0].to_release, files=read_files(), state=state),
             )
         host = (
             *host,

@@ -33,8 +33,8 @@ from kafka_rollout.observation.run import ReadRun, Run
 from kafka_rollout.planning.findings.advisories import (
     AdvisoryFacts,
     advisory_findings,
+    changing_defects,
     judge_advisories,
-    topic_defects,
 )
 from kafka_rollout.planning.findings.agreement import Directories, NextStart, agreement_findings
 from kafka_rollout.planning.findings.authentication import (
@@ -110,7 +110,7 @@ from kafka_rollout.planning.findings.unreachable import (
     throttle_findings,
 )
 from kafka_rollout.planning.observation import PlanObservation
-from kafka_rollout.planning.plan_checks import NO_RESTART
+from kafka_rollout.planning.plan_checks import NO_RESTART, unknown_responses
 from kafka_rollout.preparation.listener_certificates import check_certificates
 from kafka_rollout.preparation.next_starts import fingerprint, observe_starts
 from kafka_rollout.preparation.unknowns import judged
@@ -515,28 +515,38 @@ def _check_names_in_quotas(run: Run, dynamic: DynamicConfigs) -> Checked:
     )
 
 
-def recheck_dynamic_configs(run: Run, release: Release, *, files: NodeConfigs | None = None) -> tuple[Finding, ...]:
-    """Return the findings for a release if the dynamic configuration changed since it was checked last.
+def recheck_dynamic_configs(
+    run: Run, release: Release, *, files: NodeConfigs, state: ClusterState | None
+) -> tuple[Finding, ...]:
+    """Return the findings for a release if the dynamic configuration changed since it was checked last, and always the
+    defects that apply by what clients use now.
 
-    `files`: those of the nodes whose hosts respond; default those of all brokers.
+    `files`: those of the nodes whose hosts respond. `state`: of now, with groups; None for a rollback, which must not
+    wait for them.
     """
     dynamic = read_dynamic(run.ports)
     if isinstance(dynamic, Finding):
         return (dynamic,)
-    checked = dict(run.history.attachment(_CHECKED) or {})
-    if checked.get(str(release)) == _dynamic_fingerprint(dynamic):
-        return ()
-    known = {
-        node.node_id: run.ports.runtime.config(node) if files is None else files[node.node_id]
-        for node in run.cluster.brokers
-        if files is None or node.node_id in files
-    }
+    known = {node.node_id: files[node.node_id] for node in run.cluster.brokers if node.node_id in files}
     planned = planned_configs(run.plan.path, known, run.plan.config_changes)
     brokers = replace(run.cluster, nodes=tuple(node for node in run.cluster.brokers if node.node_id in known))
-    facts = AdvisoryFacts(cluster=brokers, finalized={}, configs=planned, dynamic=dynamic)
+    facts = AdvisoryFacts(
+        cluster=brokers,
+        finalized={},
+        state=state,
+        configs=planned,
+        dynamic=dynamic,
+        unknown={} if state is None else unknown_responses(run.cluster, state),
+    )
+    of_run = changing_defects(run.ports.catalogue, of_groups=state is not None)
+    judged = judge_advisories(of_run, run.plan.path, facts)
+    defects = advisory_findings(judged, observable=run.cluster.manages_nodes)
+    checked = dict(run.history.attachment(_CHECKED) or {})
+    if checked.get(str(release)) == _dynamic_fingerprint(dynamic):
+        return () if state is None else defects
     found = (
         *_dynamic_findings(run, release, _dynamic_problems(run, release, planned[release], dynamic), dynamic),
-        *advisory_findings(judge_advisories(topic_defects(run.ports.catalogue), run.plan.path, facts)),
+        *defects,
         *find_new(retention_findings(dynamic, known, COORDINATOR_TOPICS, stops=True), run.plan.findings),
     )
     is_whole = len(known) == len(run.cluster.brokers)

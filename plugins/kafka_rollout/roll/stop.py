@@ -264,7 +264,7 @@ def _refuse_unkept(run: Run, release_step: ReleaseStep) -> None:
     _refuse_found(run.ports, release_step, all_findings(unkept))
     _record_unread(run, release_step, _sentences((*unread, *(what for one in unkept for what in one.unknown))))
     java = check_java(run.ports, release_step.to_release, files)
-    configs = recheck_dynamic_configs(run, release_step.to_release, files=files)
+    configs = recheck_dynamic_configs(run, release_step.to_release, files=files, state=None)
     _refuse_found(run.ports, release_step, [found for found in (*java, *configs) if found.severity is Severity.BLOCKER])
     if closing := _closing(run, release_step):
         _refuse_unloadable(run, release_step, closing)

@@ -10,6 +10,7 @@ from kafka_rollout.control.approval import record_approval
 from kafka_rollout.model.configs import ConfigCheck, ConfigKind, ConfigProblem, DynamicConfigs
 from kafka_rollout.model.plan import Lowering, Plan
 from kafka_rollout.model.run_of import RunOf
+from kafka_rollout.model.state import GroupState
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.observation.run import NodeRun, Run
 from kafka_rollout.planning.request import Request
@@ -68,6 +69,24 @@ def test_a_remedy_that_is_taken_back_during_the_run_is_found_before_a_node_stops
         replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, 12)))
     assert "retention.bytes=-1" in refused.value.remedy
     assert cluster.stops == [2]
+
+
+def test_a_share_group_that_begins_after_the_plan_is_found_before_a_node_stops(tmp_path: Path) -> None:
+    """4.0 has them as early access, which later releases cannot load. No setting of the cluster changed."""
+    cluster = FakeCluster(Release(4, 0, 1))
+    ports = fake_ports(cluster, tmp_path)
+    plan = plan_upgrade(ports, R431, finalize=False)
+    assert "RELEASE-ADVISORY" not in [found.code for found in plan.blockers]
+    record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "planned maintenance")
+    step = plan.release_steps[0].key
+    first, second = plan.release_steps[0].order[:2]
+    assert replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, step, first.node_id)))
+    cluster.groups = [GroupState(group_id="jobs", type="share", state="Empty")]
+    for _ in range(10):
+        cluster.advance()
+    with pytest.raises(RefusedError, match=r"New findings since then: RELEASE-ADVISORY .*share-groups-of-4.0"):
+        replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, step, second.node_id)))
+    assert cluster.stops == [first.node_id]
 
 
 def test_a_plan_asks_the_host_of_each_node_for_the_names_in_quotas(tmp_path: Path) -> None:

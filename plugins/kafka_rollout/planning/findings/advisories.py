@@ -418,10 +418,23 @@ def _any(answers: Iterable[Answered]) -> Answered:
     return _NO
 
 
-def topic_defects(catalogue: Catalogue) -> Catalogue:
-    """Return the catalogue with those defects alone that settings of topics decide: these change during a run."""
-    of_topics = [one for one in catalogue.advisories if any(isinstance(when, TopicsCondition) for when in one.when)]
-    return replace(catalogue, advisories=tuple(of_topics))
+def changing_defects(catalogue: Catalogue, *, of_groups: bool) -> Catalogue:
+    """Return the catalogue with those blocking defects alone that topics decide, and groups or transactions: clients
+    can begin to use them during a run. `of_groups`: those of groups and transactions, too.
+    """
+
+    def can_change(advisory: Advisory) -> bool:
+        conditions = list(_flat(advisory.when))
+        is_of_groups = any(isinstance(one, GroupsCondition | TransactionsCondition) for one in conditions)
+        return of_groups if is_of_groups else any(isinstance(one, TopicsCondition) for one in conditions)
+
+    blocking = [one for one in catalogue.advisories if Severity(one.severity) is BLOCKER and can_change(one)]
+    return replace(catalogue, advisories=tuple(blocking))
+
+
+def _flat(conditions: Iterable[AdvisoryCondition]) -> Iterator[AdvisoryCondition]:
+    for one in conditions:
+        yield from _flat(one.of) if isinstance(one, AnyCondition) else [one]
 
 
 def advisory_findings(judged: Iterable[AdvisoryVerdict], *, observable: bool = True) -> tuple[Finding, ...]:
