@@ -738,9 +738,12 @@ def _configuration_findings(node: NodeSpec, host: HostState, changed: Collection
             f"({few(host.writers, limit=2)}), so it loses the lines of the plan that its template does not have: "
             f"{few(sorted(changed), limit=_SHOWN)}.",
         )
-    if node.service is None or MAIN_CLASS not in arguments:
+    if node.service is None:
         return
-    read, *options = arguments[arguments.index(MAIN_CLASS) + 1 :] or ("",)
+    start = (
+        arguments.index(MAIN_CLASS) + 1 if MAIN_CLASS in arguments else len(arguments)
+    )  # without a process, the unit
+    read, *options = arguments[start:] or ("",)
     file = node.service.configuration_file
     if found := _other_configuration(host, read, file):
         other, is_known = found

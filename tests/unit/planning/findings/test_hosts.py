@@ -537,3 +537,14 @@ def test_the_file_that_the_next_start_reads_is_compared_without_links(
     assert [(one.code, one.severity.value) for one in found] == (
         [("CONFIGURATION-NOT-READ", severity)] if severity else []
     )
+
+
+def test_a_unit_that_names_another_file_is_found_without_a_process() -> None:
+    """As before the start of a rollback, and if the command line of the process is hidden."""
+    own, other = (start_path(StartFileKind.CONFIGURATION, one, one, is_of_unit=one == OTHER) for one in (FILE, OTHER))
+    for arguments in ((), ("/bin/sh", "/usr/local/bin/start-kafka")):
+        host = replace(HEALTHY, facts=HostFacts(arguments=arguments), start_paths=(own, other))
+        (found,) = host_problems(on_one_host(), catalogue(), {4: host}, [R431])
+        assert (found.code, found.severity.value) == ("CONFIGURATION-NOT-READ", "blocker")
+        alone = replace(host, start_paths=(own,))
+        assert host_problems(on_one_host(), catalogue(), {4: alone}, [R431]) == ()
