@@ -194,7 +194,7 @@ class ClusterEntry(_Strict):
     ] = DAILY
     release_overrides: Annotated[
         dict[ReleaseText, dict[str, Text]],
-        Field(description="configuration that the run sets with a release and removes on a rollback"),
+        Field(description="configuration that the run sets with a release; it stays on later ones, until a rollback"),
     ] = {}
     scan_releases: Annotated[
         list[ReleaseText],

@@ -238,7 +238,7 @@ def install_binaries(run: Run) -> None:
             if process.pid is None:
                 release = release_step.to_release
                 at = NodeRun(run, release_step, node)
-                install_release(at, release, run.plan.config_changes_of(node.node_id, release))
+                install_release(at, release)
             elif process.installed != release_step.to_release:
                 raise runs(node, "Stop it first: something started it during this step.")
 

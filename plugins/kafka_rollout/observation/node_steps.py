@@ -18,7 +18,7 @@ from kafka_rollout.gates.node import state_before_stop
 from kafka_rollout.gates.remote_storage import check_remote_requests, check_tiered_storage, uses_tiered_storage
 from kafka_rollout.gates.written_lines import written_lines_condition
 from kafka_rollout.model.node_log import SeenLog
-from kafka_rollout.model.plan import ConfigChange, Lowering, Plan, ReleaseStep, changed_lines
+from kafka_rollout.model.plan import Lowering, Plan, ReleaseStep, changed_lines
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.observation.cluster_ports import ReadPorts
@@ -30,13 +30,15 @@ from kafka_rollout.run.projections.nodes import is_in_node_step
 from kafka_rollout.run.step_events import InstalledWithError, PreparingStop, Started, Stopped, Stopping, StopPrepared
 
 
-def install_release(at: NodeRun, release: Release, changes: Sequence[ConfigChange] = ()) -> None:
-    """Install a release on a stopped node, with what the installation had before this run stopped the node.
+def install_release(at: NodeRun, release: Release) -> None:
+    """Install a release on a stopped node, with its lines of the plan, and with what the installation had before this
+    run stopped the node.
 
     Observed before the stop, and not at the installation: a killed one can have lost it already.
     """
     before = _before_stops(at)
     held = max(before, key=lambda one: one.at).installation.held if before else ()
+    changes = at.plan.config_changes_of(at.node_id, release)
     warning = at.ports.runtime.install(led_back(at, release), release, changes, held=held)
     if warning:
         at.history.record(InstalledWithError(node_id=at.node_id, release_step=at.key, sentence=warning))
@@ -316,11 +318,11 @@ def check_written_lines(
     `state`: with the node. `before`: None if the run has not stopped the node, so that it has changed no file. Its
     restarts on one release keep the lines of this release. `read_config`: reads the configuration of the node.
     """
-    lines = {}
+    lines: dict[str, str | None] = {}
     if before is not None and at.plan.changes_release:
-        release = at.release_step.to_release
-        changes = at.plan.config_changes_of(at.node_id, release)
-        lines = changed_lines(at.run.cluster, at.node, release, changes)
+        release, path = at.release_step.to_release, at.plan.path
+        for one in path[1 : path.index(release) + 1] if release in path[1:] else (release,):  # a line stays
+            lines |= changed_lines(at.run.cluster, at.node, one, at.plan.config_changes_of(at.node_id, one))
     if not lines:
         return ()
     file, in_use = read_config(), None

@@ -324,8 +324,8 @@ class Request:
         option="--snapshot-interval",
         title="Snapshot interval",
         text="Lowers metadata.log.max.snapshot.interval.ms when each node restarts on the target release, so that "
-        "Kafka writes a snapshot soon after finalizing. The value stays until the configuration of a later rolling "
-        "change resets it. Empty: the nodes keep their own interval.",
+        "Kafka writes a snapshot soon after finalizing. The value stays in the file until somebody removes it. "
+        "Empty: the nodes keep their own interval.",
         of=_UPGRADE,
         in_plan=True,
         section=GATES,

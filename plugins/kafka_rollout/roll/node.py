@@ -247,6 +247,6 @@ def _start(at: NodeRun) -> None:
     release = at.release_step.to_release
     _refuse_other_release(at)  # again: the stop can have taken minutes
     if not at.release_step.restarts:
-        install_release(at, release, at.plan.config_changes_of(at.node_id, release))
+        install_release(at, release)
     at.ports.runtime.start(at.node)
     record_start(at, seconds=at.ports.clock.monotonic() - began)

@@ -24,7 +24,7 @@ from kafka_rollout.model.log_directories import DEFAULTS, DIRECTORY_KEYS, log_di
 
 _CODEC = "latin-1"
 _OUT = "#kafka-rollout-out: "
-_BEGIN = "# kafka-rollout: the following came with release "
+_BEGIN = "# kafka-rollout: the following was written for release "
 _LINE_ENDS = " (after added line ends: {})"  # end of the first line of a block that needed some before it
 _ADDED = re.compile(re.escape(_LINE_ENDS).replace(r"\{\}", "([12])") + "$")
 _END = "# kafka-rollout: end"
@@ -130,9 +130,14 @@ def to_content(lines: Mapping[str, str]) -> bytes:
 
 
 def set_properties(content: bytes, release: str, lines: Mapping[str, str | None]) -> bytes:
-    """Return the content with these properties set (None: removed). A key that has the value already is not changed."""
+    """Return the content with these properties set (None: removed). A key that has the value already is not changed.
+
+    What an earlier call has set or removed stays, in one block with the new lines.
+    """
     base = restore_properties(content)
-    current = parse(base)
+    current, now = parse(base), parse(content)
+    earlier = {key: now.get(key) for key in {**current, **now} if key and now.get(key) != current.get(key)}
+    lines = dict(sorted({**earlier, **lines}.items()))
     wanted = {key: value for key, value in lines.items() if current.get(key) != value}
     if not wanted:
         return base

@@ -228,7 +228,7 @@ class LocalProcessRuntime:
         *,
         held: Sequence[str] = (),
     ) -> str:
-        """Add the configuration lines of this node and release, and remove those of another release."""
+        """Set the configuration lines of this node and release. Those of another release stay."""
         home = _home(node)
         self.cache.libs(release)  # fetches missing jars before any change
         with _lock(home):
@@ -253,7 +253,6 @@ class LocalProcessRuntime:
                     installed=release,
                     written=sha256(after).hexdigest(),
                     copied=sha256(before).hexdigest(),
-                    is_restored=after == read_if_exists(copy),
                 )
                 self.fence()
                 _replace(home / _WRITTEN, change.dump())

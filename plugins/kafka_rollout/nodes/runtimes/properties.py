@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import TypeVar
 
+from kafka_rollout.base.errors import FatalError
 from kafka_rollout.base.json_forms import from_json, parse_json, to_json
 from kafka_rollout.formats.files import server_properties
 from kafka_rollout.model.host_state import StartRecord
@@ -32,8 +33,6 @@ class WrittenConfiguration:
     """SHA-256 of the file after the change, and of the copy."""
     copied: str
     """SHA-256 of the file after the change, and of the copy."""
-    is_restored: bool
-    """The file was written from an older copy."""
 
     def dump(self) -> str:
         return json.dumps(to_json(self)) + "\n"
@@ -55,25 +54,31 @@ def configuration_for(
     written: WrittenConfiguration | None,
     read_copy: Callable[[], bytes | None],
 ) -> bytes:
-    """Return the content of server.properties for a release.
+    """Return the content of server.properties for a release: of the present file, with these lines (None: removed).
 
-    For the release that was left, it is the copy of that time, if the file is still as the run wrote it.
-    Otherwise the lines are set in the present file, which keeps what an operator has changed since. `read_copy`: the
-    copy of the file of `release`, None without one.
+    A plan proves just that, so no other line changes, whoever has written it. For the release that was left, it is the
+    copy of that time to the byte, if that is the same. `read_copy`: the copy of the file of `release`, None without
+    one. Raises FatalError if the lines cannot be set.
     """
-    if written is not None and written.left != written.installed and sha256(content).hexdigest() == written.written:
-        if written.is_restored and written.installed == release and _has(content, lines):
-            return content
-        if written.left == release:
-            copy = read_copy()
-            if copy is not None and sha256(copy).hexdigest() == written.copied and _has(copy, lines):
-                return copy
-    return server_properties.set_properties(content, str(release), lines)
+    planned = {key: value for key, value in {**_named(content), **lines}.items() if value is not None}
+    if _named(content) == planned:
+        return content
+    if written is not None and written.left == release and sha256(content).hexdigest() == written.written:
+        copy = read_copy()
+        if copy is not None and sha256(copy).hexdigest() == written.copied and _named(copy) == planned:
+            return copy
+    after = server_properties.set_properties(content, str(release), lines)
+    if _named(after) != planned:
+        raise FatalError(
+            f"The lines of {release} cannot be set in the configuration without a change of other lines.",
+            remedy="Write them into the file by hand, then repeat the step.",
+        )
+    return after
 
 
-def _has(content: bytes, lines: Mapping[str, str | None]) -> bool:
-    found = server_properties.parse(content)
-    return all(found.get(key) == value for key, value in lines.items())
+def _named(content: bytes) -> dict[str, str]:
+    """Return keys and values, without the empty key that Java reads in a backslash at the end of a file."""
+    return {key: value for key, value in server_properties.parse(content).items() if key}
 
 
 def parse_starts(content: bytes) -> tuple[StartRecord, ...]:

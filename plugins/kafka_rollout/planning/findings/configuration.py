@@ -130,8 +130,8 @@ def config_changes(
             if lowers and release == path[-1]:
                 brought[SNAPSHOT_INTERVAL] = str(snapshot_interval_ms)
                 reasons[SNAPSHOT_INTERVAL] = (
-                    "Lowered so that Kafka writes a snapshot soon after finalizing. It stays until the "
-                    "configuration of a later rolling change resets it."
+                    "Lowered so that Kafka writes a snapshot soon after finalizing. It stays in the file until "
+                    "somebody removes it."
                 )
             lines.append({**lines[-1], **brought})
         for index, release in enumerate(path):

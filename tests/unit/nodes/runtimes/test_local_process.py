@@ -22,6 +22,7 @@ from kafka_rollout.model.starts import MAIN_CLASS
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role
 from kafka_rollout.nodes.runtimes import local_process
 from kafka_rollout.nodes.runtimes.local_process import LocalProcessRuntime
+from kafka_rollout.planning.findings.configuration import config_changes, planned_configs
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import Agents
 
@@ -189,7 +190,7 @@ def test_server_properties_and_its_copies_keep_mode_and_owner(runtime: LocalProc
     assert rights(config) == rights(copy) == before
     assert copy.read_bytes() == text
     assert runtime.config(node) == {"a": "2", "ssl.keystore.password": "hunter2\xe4"}
-    runtime.install(node, OLD)
+    runtime.install(node, OLD, [ConfigChange(node_id=1, release=OLD, key="a", value="1", reason="the rollback")])
     assert rights(config) == before
     assert config.read_bytes() == text
     assert [path.name for path in home.glob(".*") if path.name != ".lock"] == []
@@ -205,7 +206,7 @@ def test_a_torn_line_of_the_starts_does_not_stop_a_resume(runtime: LocalProcessR
     assert [start.release for start in runtime.starts(node)] == [OLD, NEW]
 
 
-def test_a_rollback_restores_the_lines_that_an_earlier_change_of_the_old_release_brought(
+def test_the_lines_of_an_earlier_run_stay_in_the_next_one_and_in_its_rollback(
     runtime: LocalProcessRuntime,
 ) -> None:
     (node,) = runtime.cluster.nodes
@@ -214,10 +215,40 @@ def test_a_rollback_restores_the_lines_that_an_earlier_change_of_the_old_release
     runtime.install(node, OLD, [ConfigChange(node_id=1, release=OLD, key="b", value="3", reason="a test")])
     before = config.read_bytes()
     runtime.install(node, NEW)
-    assert runtime.config(node) == {"node.id": "1", "a": "2"}
+    assert runtime.config(node) == {"node.id": "1", "a": "2", "b": "3"}
     for _ in range(2):
-        runtime.install(node, OLD)
+        runtime.install(node, OLD, [ConfigChange(node_id=1, release=OLD, key="a", value=None, reason="the rollback")])
         assert config.read_bytes() == before
+
+
+LATER = Release(4, 4, 0)
+ROUNDS = ([OLD, NEW], [OLD, NEW, LATER], [NEW, LATER], [LATER, NEW], [NEW, OLD])
+
+
+@pytest.mark.parametrize(
+    "overrides", [{}, {str(NEW): {"a": "2"}}, {str(NEW): {"a": "2", "c": "1"}, str(LATER): {"a": "3"}}]
+)
+@pytest.mark.parametrize("first", ROUNDS)
+@pytest.mark.parametrize("second", ROUNDS)
+def test_a_node_starts_with_the_lines_that_its_plan_has_judged(
+    runtime: LocalProcessRuntime, overrides: dict[str, dict[str, str]], first: list[Release], second: list[Release]
+) -> None:
+    """Two runs, and the rollback of the second one, each over the file that the run before it has left."""
+    runtime = replace(runtime, cluster=replace(runtime.cluster, release_overrides=overrides))
+    (node,) = runtime.cluster.nodes
+    config = Path(str(node.directory)) / "server.properties"
+    config.write_bytes(b"a=1\r\nb=2\r\n")
+    for path in (first, second):
+        runtime.install(node, path[0])
+        before = runtime.config(node)
+        changes = config_changes(runtime.cluster, path, {1: runtime.config(node)})
+        planned = planned_configs(path, {1: runtime.config(node)}, changes)
+        for release in path[1:]:
+            runtime.install(node, release, [one for one in changes if one.release == release])
+            assert runtime.config(node) == planned[release][1]
+    for release in reversed(path[:-1]):
+        runtime.install(node, release, [one for one in changes if one.release == release])
+    assert runtime.config(node) == before
 
 
 def test_server_properties_that_are_a_fifo_are_refused(runtime: LocalProcessRuntime) -> None:

@@ -72,7 +72,7 @@ def test_a_package_is_installed_while_the_unit_is_masked_and_the_run_starts_it(s
     assert CHANGED in host.files[CONFIGURATION]
     assert host.files[f"{CONFIGURATION}.4.2.1"] == KEPT
     runtime.stop(NODE, deadline_s=180)
-    runtime.install(NODE, R421)
+    runtime.install(NODE, R421, [replace(CHANGE, release=R421, value=None)])
     assert (host.package, host.files[CONFIGURATION]) == (["4.2.1"], KEPT)
 
 

@@ -90,7 +90,7 @@ ETC, OPT = "/etc/kafka", "/opt"
         ("an upgrade of the file", [R431], "", LINES, {}, [OPT, ETC]),
         ("an upgrade of a file that has its lines", [R431], "num.io.threads=9\n", LINES, {}, [OPT]),
         ("an upgrade of a file of other software", [R431], "", LINES, {"managed_elsewhere": True}, [OPT]),
-        ("a downgrade that removes lines of an upgrade", [R391], BLOCK, {}, {}, [OPT, ETC]),
+        ("a downgrade that keeps lines of an upgrade", [R391], BLOCK, {}, {}, [OPT]),
         ("a node that a killed call has switched", [R421], "", {}, {}, []),
         ("a node that a killed call has switched alone", [R421], "", LINES, {}, [ETC]),
         ("an archive that is there", [R431], "", {}, {"archive": "/srv/{release}.tgz"}, [OPT]),

@@ -365,9 +365,9 @@ class SshServiceRuntime(HostCommands):
     def _file_for(self, node: NodeSpec, release: Release, before: bytes, changes: Sequence[ConfigChange]) -> bytes:
         """Return the content that the configuration has on a release. `before`: of now."""
         lines = changed_lines(self.cluster, node, release, changes)
-        if service_of(node).managed_elsewhere:
-            return server_properties.set_properties(before, str(release), lines)
-        written = load_record(WrittenConfiguration, self._read_record(node, _written(self.cluster, node)))
+        written = None
+        if not service_of(node).managed_elsewhere:
+            written = load_record(WrittenConfiguration, self._read_record(node, _written(self.cluster, node)))
         return configuration_for(
             before, release, lines, written=written, read_copy=partial(self._copy_of, node, release)
         )
@@ -645,7 +645,6 @@ class SshServiceRuntime(HostCommands):
             installed=release,
             written=digest,
             copied=sha256(before).hexdigest(),
-            is_restored=left != release and after == self._copy_of(node, release),
         )
         self.change(node, rights.back_up, release=left)
         self.change(node, rights.draft_configuration)
