@@ -9,7 +9,7 @@ import shutil
 import socket
 import struct
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
@@ -302,18 +302,43 @@ def real_directories(files: Sequence[NodeFiles]) -> tuple[str, ...]:
     return (*homes, *map(str, paths))
 
 
-_CGROUP = Path("/sys/fs/cgroup")
+_CGROUP, _OWN_GROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 0x1
 _PROBE_S = 10.0
 
 
 def free_memory() -> int:
-    """Return the free memory in bytes: of the machine, or of this process's control group if that is less."""
-    free = psutil.virtual_memory().available
-    with suppress(OSError, ValueError):
-        limit = int((_CGROUP / "memory.max").read_text())
-        free = min(free, limit - int((_CGROUP / "memory.current").read_text()))
-    return max(0, free)
+    """Return the free memory in bytes: of the machine, or of a control group of this process if that is less."""
+    return max(0, min([psutil.virtual_memory().available, *_free_in_groups()]))
+
+
+def _free_in_groups() -> Iterator[int]:
+    """Yield the bytes until the limit of each control group around this process: cgroups(7), version 2 and 1.
+
+    The kernel reclaims files that were not read for some time (inactive_file) before it ends a process.
+    """
+    for line in _read(_OWN_GROUPS).splitlines():
+        number, controllers, path = line.split(":", 2)
+        if number == "0":
+            root, names = _CGROUP, ("memory.max", "memory.current", "inactive_file")
+        elif "memory" in controllers.split(","):
+            root = _CGROUP / "memory"
+            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+        else:
+            continue
+        own = root / path.strip("/")
+        for folder in (own, *(parent for parent in own.parents if parent.is_relative_to(root))):
+            limit, used = _read(folder / names[0]).strip(), _read(folder / names[1]).strip()
+            if limit.isdecimal() and used.isdecimal():
+                stat = dict(one.split(" ", 1) for one in _read(folder / "memory.stat").splitlines())
+                yield int(limit) - int(used) + int(stat.get(names[2], 0))
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text()
+    except OSError:
+        return ""
 
 
 def free_disk(folder: Path) -> int:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.base.errors import RefusedError
+from kafka_rollout.rehearsal.machine import local
 from kafka_rollout.rehearsal.machine.local import enter_loopback, free_disk, free_memory, namespace_command
 
 LISTENS = """
@@ -37,6 +38,53 @@ def test_a_process_with_another_interface_is_refused(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("kafka_rollout.rehearsal.machine.local._flags", lambda control, name: 1)
     with pytest.raises(RefusedError, match="has the network interface eth9"):
         enter_loopback()
+
+
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("own", "files", "free"),
+    [
+        (  # a unit of systemd with MemoryMax=, in a slice without a limit
+            "0::/kafka.slice/worker.service\n",
+            {
+                "kafka.slice": {"memory.max": "max", "memory.current": "9"},
+                "kafka.slice/worker.service": {
+                    "memory.max": str(500 * MIB),
+                    "memory.current": str(300 * MIB),
+                    "memory.stat": f"anon 1\ninactive_file {100 * MIB}\n",
+                },
+            },
+            300 * MIB,
+        ),
+        (  # the parent has the limit
+            "0::/pod/container\n",
+            {
+                "pod": {"memory.max": str(50 * MIB), "memory.current": "0"},
+                "pod/container": {"memory.max": "max", "memory.current": "0"},
+            },
+            50 * MIB,
+        ),
+        (
+            "5:devices:/\n4:cpu,memory:/a\n",
+            {"memory/a": {"memory.limit_in_bytes": str(80 * MIB), "memory.usage_in_bytes": str(90 * MIB)}},
+            0,
+        ),
+    ],
+    ids=["unit", "container", "version 1"],
+)
+def test_a_control_group_limits_the_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: str, files: dict[str, dict[str, str]], free: int
+) -> None:
+    for folder, contents in files.items():
+        (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+        for name, text in contents.items():
+            (tmp_path / folder / name).write_text(text)
+    (tmp_path / "own").write_text(own)
+    monkeypatch.setattr(local, "_CGROUP", tmp_path)
+    monkeypatch.setattr(local, "_OWN_GROUPS", tmp_path / "own")
+    assert free_memory() == free
 
 
 def test_the_machine_has_memory_and_disk(tmp_path: Path) -> None:
