@@ -46,7 +46,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError, SQLAlc
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from kafka_rollout.base.errors import FatalError, RolloutError, TransientError, UserError
-from kafka_rollout.base.system.file_systems import network_file_system
+from kafka_rollout.base.system.file_systems import shared_file_system
 from kafka_rollout.base.system.files import make_private, private_lock_file, read_regular
 from kafka_rollout.base.system.links import shut_after
 from kafka_rollout.run.store.tables import REVISION
@@ -253,17 +253,17 @@ class Database:
         if self._checked:
             return
         if self.file is not None:
-            self._refuse_network(self.file)
+            self._refuse_shared(self.file)
             self.upgrade()
         self.check()
         self._checked = True
 
-    def _refuse_network(self, file: Path) -> None:
+    def _refuse_shared(self, file: Path) -> None:
         """The index of the write-ahead log is memory of one kernel (sqlite.org/wal.html), and so are its locks."""
-        if found := network_file_system(file.parent):
+        if found := shared_file_system(file.parent):
             raise UserError(
-                f"The database {self.name} is a SQLite file on a network file system ({found}), which other machines "
-                "can open at the same time without seeing its locks.",
+                f"The database {self.name} is a SQLite file on a file system of type {found}, which other machines can "
+                "share without seeing its locks.",
                 remedy="Set KAFKA_ROLLOUT_HOME to a local folder, or KAFKA_ROLLOUT_DATABASE to a PostgreSQL database.",
             )
 
