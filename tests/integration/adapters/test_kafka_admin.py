@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, Producer, ShareConsumer
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka.protocol.admin import UpdateFeaturesRequest
 
@@ -194,6 +194,24 @@ class Test431:
             return {t.transactional_id: t.state for t in admin.transactions()} == dict.fromkeys(ids, "CompleteCommit")
 
         assert _eventually(committed)
+
+    def test_start_offsets_of_share_groups_are_in_the_inventory(self, cluster: LocalCluster, admin: KafkaAdmin) -> None:
+        _create_topic(cluster, "shared", 1)
+        producer = Producer({"bootstrap.servers": cluster.spec.bootstrap_servers})
+        consumer = ShareConsumer({"bootstrap.servers": cluster.spec.bootstrap_servers, "group.id": "jobs"})
+        consumer.subscribe(["shared"])
+
+        def moved() -> bool:
+            producer.produce("shared", b"1")
+            producer.flush(10)
+            consumer.poll(timeout=1.0)  # acknowledges what the one before returned
+            return admin.inventory().groups.get("jobs", {}).get("offsets", {}).get("shared-0", 0) > 0
+
+        assert _eventually(moved)
+        consumer.close()
+        found = admin.inventory()
+        assert found.groups["jobs"]["type"] == "share"
+        assert "share_offsets" not in found.unasked
 
     def test_with_a_killed_broker_the_rest_answers_within_the_time_limit(self, cluster: LocalCluster) -> None:
         """Last of its class: the cluster is one node short from here on."""
