@@ -67,6 +67,19 @@ PRINCIPLES = (
     ),
     _of(
         ABSENCE,
+        "A shortened text hides nothing of another kind, and stands for exactly what it leaves out.",
+        "procedure/approval_requests.py:differences_body model/contents.py:in_order",
+        "unit/preparation/test_state_comparison.py unit/model/test_contents.py",
+    ),
+    _of(
+        ABSENCE,
+        "What a summary merges is no evidence about a moment: a merged sample of the test traffic has "
+        "acknowledgements all the time, or none.",
+        "run/traffic.py:condense",
+        "unit/run/test_traffic_series.py",
+    ),
+    _of(
+        ABSENCE,
         "What a rollback leaves out is read before its approval.",
         "roll/stop.py:unread_of_rollback procedure/approval_requests.py:rollback_part",
         "unit/preparation/test_unknowns.py unit/cli/test_app.py",
@@ -307,6 +320,13 @@ PRINCIPLES = (
         "model/starts.py:named_files model/listeners.py:Listener metadata_log/classes/start_files.py "
         "preparation/next_starts.py",
         "unit/model/test_starts.py integration/metadata_log/test_start_files.py",
+    ),
+    _of(
+        START,
+        "A node starts with the lines that its plan has judged: an installation sets those of its release, and nothing "
+        "else.",
+        "nodes/runtimes/properties.py:configuration_for observation/node_steps.py:install_release",
+        "unit/nodes/runtimes/test_local_process.py unit/formats/files/test_server_properties.py",
     ),
     _of(
         START,
