@@ -148,6 +148,7 @@ class _Drawing:
     def _parts_of_batch(self, each: EachBatch, batch: Any) -> None:
         of = RollOf.ROLLBACK if each.is_rollback else RollOf.PLAN
         commands_s = sum(one.commands_s for one in self.cluster.nodes)  # a batch can have all nodes
+        replaced = list[BaseOperator]()
         for step in each.steps:
             more: dict[str, Any] = {"of": of, "batch": batch, "map_index_template": BATCH_NAME}
             if isinstance(step, GateStep):
@@ -157,6 +158,9 @@ class _Drawing:
             limits = replace(step.limits, timeout_s=step.limits.timeout_s + commands_s)
             acts = replace(step, limits=limits)
             self._follow(self._make(ReplaceOperator, acts, step=acts, approvals=each.approvals, **more))
+            replaced = self.before
+        # A gate that is marked as successful while it waits does not let the next step begin before the replacement.
+        self.before = [*replaced, *self.before]
 
     def _gate_of_node(self, each: EachNode, batch: Any) -> None:
         of = RollOf.OFFLINE_UNDO if each.is_rollback else RollOf.OFFLINE
