@@ -30,6 +30,7 @@ USED = {
         *("ti_id", "options", "subject", "body", "defaults", "multiple", "params", "assigned_users"),
     },
     "airflow.sdk.execution_time.comms.HITLDetailRequestResult": {"subject", "body"},
+    "airflow.sdk.execution_time.task_runner.RuntimeTaskInstance": {"get_task_states"},
     "airflow.sdk.execution_time.task_runner.SUPERVISOR_COMMS": set[str](),
     "airflow.sdk.execution_time.hitl.get_hitl_detail_content_detail": {"ti_id"},
     "airflow.observability.stats.incr": set[str](),

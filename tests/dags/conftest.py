@@ -20,7 +20,7 @@ from kafka_rollout.coordinator_logs.scan import ScanRequest, ScanResult
 from kafka_rollout.model.state import CheckpointFile
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.run.store.history import SqlRunStore
-from tests.dags.runs.dag_run import begin_to_wait, run_dag, wait_for_turn
+from tests.dags.runs.dag_run import begin_to_wait, run_dag, state_at_once, wait_for_turn
 from tests.fakes.cluster import COMBINED, R391, FakeCluster, make_spec
 from tests.fakes.ports import fake_ports
 from tests.records import run_history
@@ -239,6 +239,7 @@ def answer_at_once(monkeypatch: pytest.MonkeyPatch, asked: Asked) -> None:
     monkeypatch.setattr(ReplaceOperator, "execute", begin_in_the_triggerer)
     monkeypatch.setattr("kafka_rollout.airflow.gates.batch_trigger.BatchTrigger.pause", wait_for_turn)
     monkeypatch.setattr("kafka_rollout.airflow.gates.batch_trigger.BatchTrigger.begins", begin_to_wait)
+    monkeypatch.setattr("kafka_rollout.airflow.gates.batch_trigger.BatchTrigger.state", state_at_once)
 
 
 def begin_in_the_triggerer(task: Any, context: Any) -> Any:

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from kafka_rollout.airflow.gates import history_poll
 from kafka_rollout.control.approval import record_approval
 from kafka_rollout.observation.cluster_ports import ClusterPorts
-from kafka_rollout.run.events import Approval, ApprovalOf, Decision, Event
+from kafka_rollout.run.events import (
+    Approval,
+    ApprovalOf,
+    Decision,
+    Event,
+    StepBegan,
+    StepEnded,
+    StepOutcome,
+    StoppedByOperator,
+)
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports
 from tests.plans import plan_upgrade
@@ -54,11 +66,11 @@ def run(ports: ClusterPorts, monkeypatch: pytest.MonkeyPatch) -> CountedReads:
     return counted
 
 
-def waiting(index: int) -> Any:
+def waiting(index: int, gate: str = "before") -> Any:
     from kafka_rollout.airflow.gates.batch_trigger import BatchTrigger
 
     place = {"dag_id": "kafka_upgrade_fake", "run_id": "run-1", "map_index": index, "params": {}}
-    return BatchTrigger(cluster="fake", of="plan", gate="before", place=place)
+    return BatchTrigger(cluster="fake", of="plan", gate=gate, place=place)
 
 
 def test_all_gates_that_wait_for_their_turn_share_one_read_of_the_history(run: CountedReads) -> None:
@@ -148,3 +160,141 @@ def test_a_decision_ends_the_gates_of_later_batches_and_not_one_that_was_cleared
         return True
 
     assert asyncio.run(wait_again())
+
+
+BEGAN = StepBegan(step="roll.replace", batch=0)
+DONE = StepEnded(step="roll.replace", batch=0, outcome=StepOutcome.DONE)
+FAILED = StepEnded(step="roll.replace", batch=0, outcome=StepOutcome.FAILED, reason="The disk is full.")
+
+
+def follow(
+    ports: ClusterPorts,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    before: Sequence[Event] = (),
+    later: Sequence[Event] = (),
+    states: Sequence[str | Exception | None] = (None,),
+    within_s: float = 2.0,
+) -> Any:
+    """What the gate after the start of the first batch yields: an event, `checks` if it is checked, None if it waits.
+
+    `before`: in the history when it begins to wait; `later`: recorded while it waits. `states`: of its replacement in
+    Airflow, one for each time that it is read; the last one stays.
+    """
+    left = list(states)
+
+    def read_states(dag_id: str, run_id: str, task_id: str) -> dict[int, str]:
+        assert (dag_id, run_id, task_id) == ("kafka_upgrade_fake", "run-1", "roll.replace")
+        state = left.pop(0) if len(left) > 1 else left[0]
+        if isinstance(state, Exception):
+            raise state
+        return {1: "running"} if state is None else {0: state, 1: "failed"}
+
+    async def check(trigger: Any, *_: Any) -> str:
+        return "checks"
+
+    async def wait() -> Any:
+        gate = asyncio.ensure_future(anext(trigger.run()))
+        await asyncio.sleep(0.1)
+        for event in later:
+            ports.run.record(event)
+        done, _ = await asyncio.wait([gate], timeout=within_s)
+        gate.cancel()
+        return gate.result() if done else None
+
+    trigger = waiting(0, gate="after")
+    monkeypatch.setattr(type(trigger), "_watch", check)
+    monkeypatch.setattr(history_poll, "read_states", read_states)
+    for event in before:
+        ports.run.record(event)
+    return asyncio.run(wait())
+
+
+@pytest.mark.parametrize(
+    ("case", "expected"),
+    [
+        # What Airflow shows, what the history has before the wait and during it.
+        ({"states": [None]}, None),
+        ({"states": ["running"], "later": [BEGAN]}, None),
+        ({"states": ["running"], "later": [BEGAN, DONE]}, "checks"),  # before the end of the worker's process
+        ({"states": ["running"], "before": [BEGAN], "later": [DONE]}, "checks"),
+        # The gate alone was cleared, or the triggerer began again.
+        ({"states": ["success"], "before": [BEGAN, DONE]}, "checks"),
+        ({"states": [None], "before": [BEGAN, DONE]}, None),  # all parts of the batch were cleared
+        ({"states": ["running"], "before": [BEGAN, DONE], "later": [BEGAN]}, None),
+        ({"states": [None], "before": [BEGAN, FAILED]}, None),
+        ({"states": ["up_for_retry"], "before": [BEGAN], "later": [FAILED]}, None),
+        ({"states": ["success"]}, "checks"),  # a user marked it: the check sees the nodes
+        # What has begun ends first.
+        ({"states": ["running"], "before": [BEGAN], "later": [StoppedByOperator(target=R431)]}, None),
+        ({"states": [OSError("no route"), "success"], "within_s": 8.0}, "checks"),
+        ({"states": [OSError("no route")]}, None),
+    ],
+)
+@pytest.mark.usefixtures("run")
+def test_the_gate_after_the_start_is_checked_once_its_nodes_are_replaced(
+    ports: ClusterPorts, monkeypatch: pytest.MonkeyPatch, case: Mapping[str, Any], expected: str | None
+) -> None:
+    assert follow(ports, monkeypatch, **case) == expected
+
+
+@pytest.mark.parametrize("state", ["failed", "upstream_failed"])
+def test_the_gate_after_the_start_fails_with_the_replacement(
+    run: CountedReads, ports: ClusterPorts, monkeypatch: pytest.MonkeyPatch, state: str
+) -> None:
+    """Otherwise a run whose last batch fails would never end. A worker that was killed has recorded no failure."""
+    event = follow(ports, monkeypatch, states=["running", state], within_s=8.0)
+    assert event.payload["state"] == "ended"
+    assert event.payload["message"].startswith(
+        f"The nodes were not replaced: Airflow shows roll.replace[0] as {state}. "
+    )
+
+
+def test_the_gate_after_the_start_is_skipped_with_the_replacement(
+    run: CountedReads, ports: ClusterPorts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert follow(ports, monkeypatch, states=["skipped"]).payload == "skipped"
+
+
+def test_a_state_that_was_read_before_a_gate_began_to_wait_does_not_end_it(
+    run: CountedReads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its batch can have been cleared since."""
+    states = [{0: "failed"}, {}]
+    monkeypatch.setattr(history_poll, "read_states", lambda *_: states.pop(0))
+
+    async def clear_and_wait() -> None:
+        other = asyncio.ensure_future(anext(waiting(1, gate="after").run()))  # its poll stays
+        assert (await anext(waiting(0, gate="after").run())).payload["state"] == "ended"
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(anext(waiting(0, gate="after").run()), timeout=1.0)
+        other.cancel()
+
+    asyncio.run(clear_and_wait())
+
+
+def test_all_gates_after_the_start_share_one_read_of_the_states(
+    run: CountedReads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads = []
+
+    def read_states(*_: str) -> dict[int, str]:
+        reads.append(time.monotonic())
+        return {}
+
+    monkeypatch.setattr(history_poll, "read_states", read_states)
+
+    async def wait_together() -> None:
+        gates = []
+        for index in range(200):
+            gates.append(asyncio.ensure_future(anext(waiting(1 + index % 5, gate="after").run())))
+            await asyncio.sleep(0.005)
+        _, pending = await asyncio.wait(gates, timeout=8.0)
+        assert len(pending) == len(gates)
+        for gate in pending:
+            gate.cancel()
+        await asyncio.gather(*gates, return_exceptions=True)
+
+    asyncio.run(wait_together())
+    assert len(reads) in {1, 2}
+    assert run.reads < 20

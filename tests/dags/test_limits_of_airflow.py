@@ -9,18 +9,18 @@ from kafka_rollout.base.errors import RefusedError
 
 
 @pytest.mark.parametrize(
-    ("variable", "setting"),
+    ("variable", "value", "setting"),
     [
-        ("AIRFLOW__CORE__MAX_MAP_LENGTH", "max_map_length of [core]"),
-        ("AIRFLOW__TRIGGERER__CAPACITY", "capacity of [triggerer]"),
+        ("AIRFLOW__CORE__MAX_MAP_LENGTH", "40", "max_map_length of [core] to 41"),
+        ("AIRFLOW__TRIGGERER__CAPACITY", "81", "capacity of [triggerer] to 82"),  # a trigger for each of the two gates
     ],
 )
 def test_each_limit_is_named_with_the_value_that_it_needs(
-    variable: str, setting: str, monkeypatch: pytest.MonkeyPatch
+    variable: str, value: str, setting: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refuse_too_many(41)  # the defaults are above
-    monkeypatch.setenv(variable, "40")
+    monkeypatch.setenv(variable, value)
     refuse_too_many(40)
     with pytest.raises(RefusedError, match="The plan has 41 batches") as refused:
         refuse_too_many(41)
-    assert f"Set {setting} to 41 or more" in str(refused.value.remedy)
+    assert f"Set {setting} or more" in str(refused.value.remedy)

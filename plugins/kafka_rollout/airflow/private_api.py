@@ -63,6 +63,15 @@ def read_record(record_id: UUID) -> dict[str, Any] | None:
     }
 
 
+def read_states(dag_id: str, run_id: str, task_id: str) -> dict[int, str]:
+    """Return the state of each instance of a mapped task in a run, by map index, without those that have no state."""
+    from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
+
+    states = RuntimeTaskInstance.get_task_states(dag_id=dag_id, task_ids=[task_id], run_ids=[run_id]).get(run_id, {})
+    indexes = ((name.removeprefix(f"{task_id}_"), state) for name, state in states.items() if name != task_id)
+    return {int(index): str(state) for index, state in indexes if state is not None}
+
+
 def require_website() -> Any:
     """Return the dependency of a route that only users of Airflow can read."""
     from airflow.api_fastapi.auth.managers.models.resource_details import AccessView

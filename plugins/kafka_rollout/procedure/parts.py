@@ -275,10 +275,11 @@ REPLACE = ReplaceStep(
 GATE_AFTER = GateStep(
     id=BatchPart.GATE_AFTER.value,
     label="Gate after the start",
-    doc=_AFTER_START,
+    doc=f"Waits until the nodes are replaced. {_AFTER_START}",
     progress="is started and waits for its gate",
     gate=GateKind.AFTER_START,
     on_failure=Reaction.ASK_ROLL_BACK,
+    runs_after=RunsAfter.ANY_SUCCESS,
 )
 BATCHES = ActStep(
     id="batches",

@@ -31,6 +31,7 @@ class RunsAfter(StrEnum):
     SUCCESS = "all_success"
     SKIPPED = "none_failed"  # also after a skipped step
     ANYTHING = "all_done"  # also after a failed step
+    ANY_SUCCESS = "one_success"  # it waits for the others by itself
 
 
 class Reaction(StrEnum):

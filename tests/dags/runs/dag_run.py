@@ -13,6 +13,8 @@ from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from kafka_rollout.run.projections.open_batches import RollOf
+
 if TYPE_CHECKING:
     from airflow.models.dagrun import DagRun
     from airflow.sdk import DAG
@@ -139,13 +141,20 @@ class WaitsForTurnError(BaseException):
     """A gate of a batch waits for the batches before it."""
 
 
-_BEGINS: dict[tuple[str, str, int], int] = {}  # of sensors that wait, since they began or were cleared
+_BEGINS: dict[tuple[str, str, str, int], int] = {}  # of sensors that wait, since they began or were cleared
 
 
 async def begin_to_wait(trigger: Any, poll: Any) -> int:
     """In the place of `BatchTrigger.begins`: a sensor that is tried again still waits."""
     place = trigger.place
-    return _BEGINS.setdefault((place["run_id"], trigger.of, place["map_index"]), len(await poll.events()))
+    key = (place["run_id"], trigger.of, trigger.gate, place["map_index"])
+    return _BEGINS.setdefault(key, len(await poll.events()))
+
+
+async def state_at_once(trigger: Any, poll: Any, place: Any, since: float, *, is_next: bool) -> str:
+    """In the place of `BatchTrigger.state`: each try is a new wait."""
+    states = await poll.states(place, f"{RollOf(trigger.of).group}.replace", since, is_next=True)
+    return str(states.get(place["map_index"], ""))
 
 
 async def wait_for_turn(trigger: Any, seconds: float) -> None:

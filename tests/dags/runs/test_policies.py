@@ -58,7 +58,9 @@ def test_nothing_goes_on_after_a_failure_but_what_ends_the_run(dags: dict[str, D
     for dag in (dags[DAG_ID], dags["kafka_upgrade_second"]):
         rules = {task.task_id: str(getattr(task.trigger_rule, "value", task.trigger_rule)) for task in dag.tasks}
         assert {task_id for task_id, rule in rules.items() if rule == "all_done"} == ALSO_AFTER_A_FAILURE
-        assert set(rules.values()) == {"all_success", "none_failed", "all_done"}
+        waits_by_itself = {task_id for task_id, rule in rules.items() if rule == "one_success"}
+        assert waits_by_itself == {"roll.gate_after", "roll_back.gate_after"}
+        assert set(rules.values()) == {"all_success", "none_failed", "all_done", "one_success"}
 
 
 def test_a_dry_run_skips_all_between_plan_and_report(dags: dict[str, DAG]) -> None:

@@ -34,21 +34,21 @@ class ListBatchesOperator(StepOperator):
 def refuse_too_many(batches: int) -> None:
     """Raise RefusedError for more batches than Airflow can wait for, by the settings of this worker.
 
-    Every batch that has not passed has a trigger. Without a free place in the triggerer, the gate after the start of
-    the first batch would wait for the places of the gates that wait for it.
+    Both gates of every batch that has not passed have a trigger. Without a free place in the triggerer, the gate after
+    the start of the first batch would wait for the places of the gates that wait for it.
     """
-    for section, setting, limit in _LIMITS:
-        most = conf.getint(section, setting)
-        if batches > most:
+    for section, setting, each, limit in _LIMITS:
+        most, needed = conf.getint(section, setting), batches * each
+        if needed > most:
             raise RefusedError(
                 f"The plan has {batches} batches, and this Airflow {limit.format(most)}.",
-                remedy=f"Set {setting} of [{section}] to {batches} or more, then clear this task.",
+                remedy=f"Set {setting} of [{section}] to {needed} or more, then clear this task.",
             )
 
 
 _LIMITS = (
-    ("core", "max_map_length", "maps a task over at most {} values"),
-    ("triggerer", "capacity", "has at most {} triggers at a time in a triggerer, of which each batch needs one"),
+    ("core", "max_map_length", 1, "maps a task over at most {} values"),
+    ("triggerer", "capacity", 2, "has at most {} triggers at a time in a triggerer, of which each batch needs two"),
 )
 
 
