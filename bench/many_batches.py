@@ -81,6 +81,8 @@ def replace_parts(module: ModuleType) -> None:
     """Let the loop sleep and record events, instead of observing and replacing nodes."""
     from kafka_rollout.traffic.processes import of_run
 
+    parts = module.BatchPart
+
     def status(state: WatchState, message: str) -> loop.BatchStatus:
         return module.BatchStatus(state=state, message=message)  # type: ignore[no-any-return]
 
@@ -89,12 +91,14 @@ def replace_parts(module: ModuleType) -> None:
         return status(WatchState.WAITING if turn else WatchState.PASSED, turn or "passed")
 
     def replace(roll: loop.Roll, batch: BatchStep) -> bool:
+        module._record_begin(roll, batch, parts.REPLACE)
         for node_id in batch.node_ids:
             where: Any = {"node_id": node_id, "release_step": batch.release_step.key}
             roll.run.history.record(Stopping(**where))
             time.sleep(REPLACE_S)
             roll.run.history.record(Stopped(**where, seconds=REPLACE_S, forced=False))
             roll.run.history.record(Started(**where, release=batch.release_step.to_release, pid=1, seconds=0.0))
+        module._record_done(roll, batch, parts.REPLACE)
         return False
 
     def gate_after(roll: loop.Roll, batch: BatchStep, *_: object) -> loop.BatchStatus:
@@ -107,7 +111,6 @@ def replace_parts(module: ModuleType) -> None:
         return status(WatchState.PASSED, "passed")
 
     of_run.start_group_monitor = lambda *_, **__: None  # type: ignore[assignment]  # it would outlive the measurement
-    parts = module.BatchPart
     module.gate_before = module.recorded(parts.GATE_BEFORE)(gate_before)  # type: ignore[attr-defined]
     module.replace = replace  # type: ignore[attr-defined]
     module.gate_after = module.recorded(parts.GATE_AFTER)(gate_after)  # type: ignore[attr-defined]
@@ -170,6 +173,7 @@ def _measure(instances: int, batches: int, capacity: int) -> dict[str, Any]:
         cluster = cluster_of("bench", instances - 3)
         (folder / "clusters" / "bench.yaml").write_text(dump_cluster(cluster))
         (folder / "dags" / "many_batches.py").write_text(_DAGS)
+        (folder / "patch" / "patient_sqlite.py").write_text("ARGS = {'timeout': 120}\n")
         (folder / "patch" / "sitecustomize.py").write_text(_PATCH.format(loop=loop.__name__))
         environment = {
             "KAFKA_ROLLOUT_CLUSTERS": str(folder / "clusters"),
@@ -177,6 +181,8 @@ def _measure(instances: int, batches: int, capacity: int) -> dict[str, Any]:
             "PYTHONPATH": f"{folder / 'patch'}{os.pathsep}{PROJECT_ROOT}",
             "AIRFLOW__CORE__DAGS_FOLDER": str(folder / "dags"),
             "AIRFLOW__TRIGGERER__CAPACITY": str(capacity),
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONNECT_ARGS": "patient_sqlite.ARGS",
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONNECT_ARGS_ASYNC": "patient_sqlite.ARGS",
         }
         os.environ.update({name: value for name, value in environment.items() if name.startswith("KAFKA_ROLLOUT")})
         with AirflowServer.start(folder / "airflow", environment=environment, timeout_s=300) as airflow:
