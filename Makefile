@@ -1,7 +1,7 @@
 # `make help` lists the targets. Every target creates .venv first if it is missing or its lock changed.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-browser setup-postgres setup-celery demo testbed demo-hosts faults setup-hosts test test-fast test-full lint docs pictures reference bench bench-roll bench-batches bench-rebalance bench-downgrade bench-rehearsal bench-hosts bench-scan bench-scan-start bench-check bench-dag-size bench-dag-pages bench-fleet bench-gates bench-leaders-first bench-many-batches lock clean
+.PHONY: help setup setup-browser setup-postgres setup-celery demo testbed demo-hosts faults setup-hosts test test-fast test-full lint docs pictures reference bench bench-roll bench-batches bench-rebalance bench-downgrade bench-rehearsal bench-hosts bench-scan bench-scan-start bench-check bench-dag-size bench-dag-pages bench-fleet bench-gates bench-leaders-first bench-many-batches bench-scheduler-pass lock clean
 
 BIN := .venv/bin
 CACHE := $(BIN)/python -m kafka_rollout.releases.jars.cache
@@ -82,13 +82,16 @@ pictures: setup setup-browser ## take the pictures of docs/images from real runs
 reference: setup ## write the reference parts of docs/ from the code: findings, commands, parameters, settings, …
 	@$(BIN)/python -m tools.reference_pages
 
-bench: bench-roll bench-batches bench-hosts bench-rebalance bench-downgrade bench-rehearsal bench-scan bench-scan-start bench-check bench-dag-size bench-dag-pages bench-fleet bench-gates bench-leaders-first bench-many-batches ## run all benchmarks
+bench: bench-roll bench-batches bench-hosts bench-rebalance bench-downgrade bench-rehearsal bench-scan bench-scan-start bench-check bench-dag-size bench-dag-pages bench-fleet bench-gates bench-leaders-first bench-many-batches bench-scheduler-pass ## run all benchmarks
 
 bench-roll: setup ## compare the same roll by a plain script and by the DAG
 	$(BIN)/python -m bench.roll $(ARGS)
 
 bench-many-batches: setup ## measure Airflow's load and time for each batch while many batches wait
 	$(BIN)/python -m bench.many_batches $(ARGS)
+
+bench-scheduler-pass: setup ## measure a pass of Airflow's scheduler while many batches wait
+	$(BIN)/python -m bench.scheduler_pass $(ARGS)
 
 bench-batches: setup ## time the planning of batches, and simulate a roll in batches
 	$(BIN)/python -m bench.batches $(ARGS)
