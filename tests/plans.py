@@ -10,6 +10,8 @@ from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.planning.request import DowngradeType, FinalizePolicy, Request
 from kafka_rollout.preparation.plan_making import plan_change
+from kafka_rollout.preparation.state_comparison import BEFORE
+from kafka_rollout.rehearsal.result import read_inventory
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.step_events import ComparedAfter, ContentsCompared, GatePassed
 
@@ -36,6 +38,7 @@ def plan_downgrade(ports: ClusterPorts, target: Release, **fields: Any) -> Plan:
 
 def pass_gates(ports: ClusterPorts, plan: Plan) -> None:
     """Record that the gate after the start of each node has passed."""
+    keep_state(ports)
     for batch in plan.batch_steps:
         for node_id in batch.node_ids:
             ref = GateRef(kind=GateKind.AFTER_START, release_step=batch.release_step.key, node_id=node_id)
@@ -44,4 +47,11 @@ def pass_gates(ports: ClusterPorts, plan: Plan) -> None:
 
 def compare(ports: ClusterPorts) -> None:
     """Record that the cluster is as it was before the run."""
+    keep_state(ports)
     ports.run.record(ContentsCompared(counts={}, differences=0, after=ComparedAfter.ROLL))
+
+
+def keep_state(ports: ClusterPorts) -> None:
+    """Keep the present state as that before the run."""
+    state = read_inventory(ports.admin, ports.clock, ports.cluster.brokers, leaderless=True, kept=True)
+    ports.run.attach(BEFORE, state)

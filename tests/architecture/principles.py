@@ -160,9 +160,10 @@ PRINCIPLES = (
     ),
     _of(
         ABSENCE,
-        "A lost record of the state before a run counts as a difference.",
-        "preparation/state_comparison.py",
-        "unit/preparation/test_state_comparison.py",
+        "A lost record of the state before a run counts as a difference. What no approver accepted is open in every "
+        "later run, whose state before lacks it already, until an approver accepts it by name.",
+        "preparation/state_comparison.py preparation/earlier_runs.py run/left_open.py:find_left_open",
+        "unit/preparation/test_state_comparison.py unit/preparation/test_earlier_runs.py",
     ),
     _of(
         ABSENCE,

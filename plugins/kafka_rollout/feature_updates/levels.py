@@ -55,11 +55,13 @@ from kafka_rollout.observation.cluster_ports import (
 from kafka_rollout.observation.node_logs import read_last_error
 from kafka_rollout.observation.node_registrations import read_registered
 from kafka_rollout.observation.run import ReadRun, Run
+from kafka_rollout.preparation.earlier_runs import refuse_unaccepted_of_runs
 from kafka_rollout.preparation.frozen_plan import check_run, refuse_new_blockers
 from kafka_rollout.preparation.lost_metadata import refuse_new_losses
 from kafka_rollout.preparation.pinned_min_isr import refuse_changed_min_isr
 from kafka_rollout.preparation.proved_roll import refuse_unproved_nodes
 from kafka_rollout.preparation.proved_traffic import refuse_unproved_traffic
+from kafka_rollout.preparation.state_comparison import refuse_new_differences
 from kafka_rollout.releases.facts import METADATA_VERSION
 from kafka_rollout.run.events import ApprovalOf
 from kafka_rollout.run.projections.observations import finalization
@@ -418,6 +420,9 @@ def finalize(run: Run) -> tuple[FeatureUpdateResult, ...]:
             refuse_unproved_traffic(run)
         refuse_unproved_nodes(run)
         require_approval(run, ApprovalOf.FINALIZE)
+        if run.plan.direction is Direction.UPGRADE:
+            refuse_unaccepted_of_runs(run)
+            refuse_new_differences(run)
         lock.acquire_lock(run.ports, f"Finalize {format_levels(levels_of_changes(pending))}.")
     acting = run.ports.lock.acting(run.cluster.name, run.ports.run_id, "Finalizing") if pending else nullcontext()
     with acting:

@@ -88,6 +88,7 @@ from kafka_rollout.planning.findings.claims import check_claims
 from kafka_rollout.planning.findings.configuration import DIRECTORIES_CHECK, directory_findings
 from kafka_rollout.planning.findings.releases import GAPS_CHECK, OF_FEATURE_PLANS, gap_findings
 from kafka_rollout.planning.plan_checks import unknown_responses
+from kafka_rollout.preparation.earlier_runs import check_earlier_runs, raises_level, refuse_unaccepted_of_runs
 from kafka_rollout.preparation.frozen_plan import check_run
 from kafka_rollout.preparation.metadata_errors import check_counters, count_apply_errors
 from kafka_rollout.preparation.node_checks import readable_configs
@@ -180,6 +181,7 @@ def plan_features(
         ),
         _directories(ports, state, changes, release, unsafe=unsafe),
         check_open_gates(ports, changes),
+        check_earlier_runs(ports, changes),
         HELD_BACK_CHECK.ran(
             held_back_feature_findings(ports.cluster, ports.catalogue, state),
             unless="" if order.action is FeatureAction.UPGRADE_ALL else "The request names its features.",
@@ -276,6 +278,8 @@ def apply_features(run: Run) -> tuple[FeatureOutcome, ...]:
         refuse_blockers(run.plan)
         if requires_approval(run.plan):
             require_approval(run, ApprovalOf.FINALIZE)
+        if raises_level(pending):
+            refuse_unaccepted_of_runs(run)
         lock.acquire_lock(run.ports, f"Set {format_levels(levels_of_changes(pending))}.")
     acting = (
         run.ports.lock.acting(run.cluster.name, run.ports.run_id, "Changing features") if pending else nullcontext()

@@ -40,6 +40,7 @@ from kafka_rollout.planning.release_path import (
 from kafka_rollout.planning.request import Request
 from kafka_rollout.preparation.acl_meaning import check_acls
 from kafka_rollout.preparation.changes_on_disk import check_pending
+from kafka_rollout.preparation.earlier_runs import check_earlier_runs
 from kafka_rollout.preparation.frozen_plan import check_logs, planned_overrides, replace_findings
 from kafka_rollout.preparation.listener_certificates import check_certificates
 from kafka_rollout.preparation.metadata_errors import check_counters
@@ -93,7 +94,8 @@ def _plan_change(ports: ClusterPorts, request: Request, run_of: RunOf, terms: Ru
             if request.scan
             else LOGS_CHECK.ran(unknown=unknown("scan", NO_SCAN, UnknownKind.LEFT_OUT))
         )
-        plan = plan.with_checked([check_min_isr(plan, effects), logs, check_metadata(Run(ports, plan))])
+        earlier = check_earlier_runs(ports, plan.feature_changes)
+        plan = plan.with_checked([check_min_isr(plan, effects), logs, check_metadata(Run(ports, plan)), earlier])
         plan = replace(plan, default_changes=effects.changes)
     elif run_of is RunOf.DOWNGRADE:
         later = unknown("later step", _LATER, UnknownKind.LEFT_OUT)

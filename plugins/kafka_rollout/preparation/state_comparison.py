@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from kafka_rollout.base.errors import RefusedError, RolloutError, SkippedStepError
-from kafka_rollout.base.wording import few
+from kafka_rollout.base.wording import few, few_sentences
 from kafka_rollout.control.approval import accepted_doubts, refuse_unproved
 from kafka_rollout.model.broker_views import find_disagreements
 from kafka_rollout.model.contents import (
@@ -34,7 +34,7 @@ from kafka_rollout.planning.findings.configuration import find_expected_configs
 from kafka_rollout.preparation.acl_meaning import access_differences
 from kafka_rollout.preparation.node_checks import dropped_settings, node_configs
 from kafka_rollout.rehearsal.result import read_inventory
-from kafka_rollout.run.events import ApprovalOf, Decision
+from kafka_rollout.run.events import ApprovalOf, Decision, has
 from kafka_rollout.run.projections.approvals import (
     newest_comparison,
     newest_decision,
@@ -48,6 +48,7 @@ from kafka_rollout.run.view import RunView
 BEFORE = "state/before.json"
 COMPARED = {
     ComparedAfter.ROLL: "state/after-roll.json",
+    ComparedAfter.APPROVAL: "state/after-approval.json",
     ComparedAfter.LEVELS: "state/after-levels.json",
     ComparedAfter.DOWNGRADE: "state/after-downgrade.json",
 }
@@ -68,14 +69,16 @@ _RECORDED = 20
 
 
 def record_state(ports: ClusterPorts, *, leaderless: bool = True) -> ClusterInventory:
-    """Store configuration, contents and ACLs. After the first change of the run, the first state stays as the base.
-    `leaderless`: also without the offsets of partitions without a leader.
+    """Store configuration, contents and ACLs. After the first change or comparison of the run, the first state stays
+    as the base: a later one lacks what was lost since. `leaderless`: also without the offsets of partitions without a
+    leader.
 
-    Raises SkippedStepError if the run has changed the cluster and the stored state is lost: the state of now is not
-    that of before.
+    Raises SkippedStepError if the run has changed or compared the cluster and the stored state is lost: the state of
+    now is not that of before.
     """
     kept: ClusterInventory | None = ports.run.attachment(BEFORE, ClusterInventory)
-    if has_acted(ports.run.events()):
+    events = ports.run.events()
+    if has_acted(events) or has(events, ContentsCompared):
         if kept is None:
             raise SkippedStepError(STATE_LOST.sentence)
         return kept
@@ -92,13 +95,14 @@ def load_state_before(ports: ReadPorts) -> ClusterInventory | None:
 
 
 def compare_with_state(run: Run, after: ComparedAfter) -> tuple[Difference, ...]:
-    """Return and record every difference. Those that an approver accepted after the roll are accepted here too.
+    """Return and record every difference. Those that an approver accepted after the roll are accepted later too.
 
-    A stored state that is lost is a difference: what changed is unknown.
+    After an approval the test traffic is not compared: `refuse_unproved_traffic` does that. A stored state that is lost
+    is a difference: what changed is unknown.
     """
     before = load_state_before(run.ports)
     doubts = accepted_doubts(run)
-    accepted = accepted_differences(run) if after is ComparedAfter.LEVELS else frozenset()
+    accepted = accepted_differences(run) if after in (ComparedAfter.APPROVAL, ComparedAfter.LEVELS) else frozenset()
     is_downgrade = after is ComparedAfter.DOWNGRADE
     dropped = dropped_settings(run.ports)
     expected = replace(find_expected_configs(run.plan, run.ports.catalogue), dropped=dropped)
@@ -137,7 +141,7 @@ def compare_with_state(run: Run, after: ComparedAfter) -> tuple[Difference, ...]
             *(replace(difference, accepted=difference.sentence in accepted) for difference in _access(run, now)),
             *(
                 Difference("test traffic", "cluster", sentence, accepted=sentence in accepted or sentence in doubts)
-                for sentence in record_traffic_so_far(run)
+                for sentence in (() if after is ComparedAfter.APPROVAL else record_traffic_so_far(run))
             ),
         )
     )
@@ -253,12 +257,31 @@ def needs_no_acceptance(run: ReadRun, after: ComparedAfter) -> str | None:
     return None
 
 
+def refuse_new_differences(run: Run) -> None:
+    """Compare again before levels are raised: an answer can take days, and what is lost since then is lost one step
+    before the rollback ends. Raise RefusedError for what no approver accepted.
+    """
+    found = [one.sentence for one in compare_with_state(run, ComparedAfter.APPROVAL) if one.fails]
+    if found:
+        raise RefusedError(
+            f"No level is raised: the cluster differs from its state before the run: {few_sentences(found, limit=4)}",
+            remedy="Correct the cause and repeat the command of the run (in a DAG: clear compare_after_roll with all "
+            "downstream tasks): it compares again, and an approver accepts or rejects the differences. A run that "
+            "replaces no node only compares again. For it, start a new run, whose approval of the levels lists them.",
+        )
+
+
 def refuse_unaccepted_differences(run: Run) -> None:
-    """Raise RefusedError if the newest comparison found differences that no approver accepted.
+    """Raise RefusedError if the newest comparison found differences that no approver accepted. One right before the
+    levels are raised is made again each time.
 
     The approver and the channel of the answer are checked again, as for every approval before an action.
     """
-    events = run.history.events()
+    events = [
+        event
+        for event in run.history.events()
+        if not (isinstance(event, ContentsCompared) and event.after is ComparedAfter.APPROVAL)
+    ]
     given = newest_decision(events, ApprovalOf.DIFFERENCES, run.plan.hash)
     if given is not None and given.decision == Decision.APPROVED:
         refuse_unproved(run.ports, given)

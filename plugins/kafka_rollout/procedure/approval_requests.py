@@ -33,6 +33,7 @@ from kafka_rollout.planning.batches import NODE_S, expected_s
 from kafka_rollout.planning.lowering import LevelUndo
 from kafka_rollout.planning.request import ApprovalPolicy
 from kafka_rollout.preparation import frozen_plan, state_comparison
+from kafka_rollout.preparation.earlier_runs import raises_level, record_earlier_runs
 from kafka_rollout.preparation.lost_metadata import LOSSES
 from kafka_rollout.preparation.pinned_min_isr import refuse_changed_min_isr
 from kafka_rollout.preparation.proved_roll import refuse_unproved_nodes
@@ -40,7 +41,7 @@ from kafka_rollout.procedure.step import ApprovalRequest, Events, StepCall
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.roll.stop import unread_of_rollback
 from kafka_rollout.run.events import ApprovalOf, newest
-from kafka_rollout.run.projections.approvals import find_doubts_of_nodes, find_doubts_of_traffic
+from kafka_rollout.run.projections.approvals import find_doubts_of_nodes, find_doubts_of_runs, find_doubts_of_traffic
 from kafka_rollout.run.projections.nodes import has_stopped_nodes
 from kafka_rollout.run.projections.observations import planned_trims, unproved_logs
 from kafka_rollout.run.projections.offline import stop_has_begun
@@ -51,6 +52,7 @@ _LISTED_NODES = 40  # of a release step; more are shown with ranges
 _LISTED_RUNS = 60
 NODE_LOGS = "node-logs"  # what `--accept-unknown` names to accept doubts about the logs of running nodes unread
 TEST_TRAFFIC = "test-traffic"  # the same of lost or unknown test records
+EARLIER_RUNS = "earlier-runs"  # the same of what earlier runs left open
 
 
 def levels_body(run: Run, support: Verdict) -> str:
@@ -523,10 +525,10 @@ def _doubts_of_nodes(doubts: Sequence[str]) -> list[str]:
 
 
 def read_doubts(events: Events, what: ApprovalOf, text: str) -> tuple[str, ...]:
-    """Return the doubts about the running nodes and the test traffic that an approval with this text accepts."""
+    """Return the doubts about running nodes, test traffic and earlier runs that an approval with this text accepts."""
     if what not in (ApprovalOf.FINALIZE, ApprovalOf.ROLL):
         return ()
-    doubts = (*find_doubts_of_nodes(events), *find_doubts_of_traffic(events))
+    doubts = (*find_doubts_of_nodes(events), *find_doubts_of_traffic(events), *find_doubts_of_runs(events))
     return tuple(doubt for doubt in doubts if is_listed(text, doubt))
 
 
@@ -597,6 +599,7 @@ def _check_finalize(call: StepCall) -> str | None:
     if not levels.pending_changes(call.run):
         return "Every planned level is already finalized."
     refuse_unproved_nodes(call.run, asks=True)
+    record_earlier_runs(call.run)
     state_comparison.record_traffic_so_far(call.run)
     return None
 
@@ -610,9 +613,12 @@ def _finalize_body(call: StepCall) -> str:
     sentence = "The coordinator logs were not scanned (--no-scan)." if scan is None else scan.sentence
     undos = shown_level_undos(run, levels.undo_by_controller(run))
     body = approval_body(run.plan, support, what=ApprovalOf.FINALIZE, scan=sentence, undos=undos)
-    return "\n\n".join(
-        [*_doubts_of_nodes(find_doubts_of_nodes(events)), *_doubts_of_traffic(find_doubts_of_traffic(events)), body]
+    doubts = (
+        *_doubts_of_nodes(find_doubts_of_nodes(events)),
+        *_doubts_of_traffic(find_doubts_of_traffic(events)),
+        *_doubts_of_runs(find_doubts_of_runs(events)),
     )
+    return "\n\n".join([*doubts, body])
 
 
 def _doubts_of_traffic(doubts: Sequence[str]) -> list[str]:
@@ -622,6 +628,18 @@ def _doubts_of_traffic(doubts: Sequence[str]) -> list[str]:
         heading(f"Test traffic that is lost or unknown: {len(doubts)}"),
         "Records of the cluster's clients can be lost in the same way. Find the cause first: this approval accepts "
         "exactly these lines, and what follows it cannot be undone.",
+        doubts_part(doubts),
+    ]
+
+
+def _doubts_of_runs(doubts: Sequence[str]) -> list[str]:
+    if not doubts:
+        return []
+    return [
+        heading(f"Not accepted after earlier runs: {len(doubts)}"),
+        "No comparison of this run can show this, because the state before it has it already. Find the cause first, "
+        "or roll back in the run that is named: this approval accepts exactly these lines, and raised levels can end "
+        "the possibility of a rollback.",
         doubts_part(doubts),
     ]
 
@@ -639,7 +657,8 @@ def _check_levels(call: StepCall) -> str | None:
 
 def _features_body(call: StepCall) -> str:
     undos = shown_level_undos(call.run, call.plan.feature_changes)
-    return approval_body(call.plan, what=ApprovalOf.FINALIZE, undos=undos)
+    doubts = _doubts_of_runs(find_doubts_of_runs(call.run.history.events()))
+    return "\n\n".join([*doubts, approval_body(call.plan, what=ApprovalOf.FINALIZE, undos=undos)])
 
 
 def _levels_body(call: StepCall) -> str:
@@ -661,9 +680,10 @@ def _roll_down_subject(plan: Plan) -> str:
 
 def _check_features(call: StepCall) -> str | None:
     refuse_blockers(call.plan)
-    if not levels.pending_changes(call.run):
+    if not (pending := levels.pending_changes(call.run)):
         return "Every level is already as requested."
-    if call.request.approval is ApprovalPolicy.WHERE_NEEDED and not requires_approval(call.plan):
+    left = record_earlier_runs(call.run) if raises_level(pending) else ()
+    if call.request.approval is ApprovalPolicy.WHERE_NEEDED and not requires_approval(call.plan) and not left:
         return "No level is lowered, Kafka can undo every raise, and no blocker can be hidden: no approval is needed."
     return None
 

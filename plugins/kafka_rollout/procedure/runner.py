@@ -29,7 +29,7 @@ from kafka_rollout.observation.run import Run
 from kafka_rollout.planning.request import Request
 from kafka_rollout.preparation.frozen_plan import replace_coordinator_log_findings
 from kafka_rollout.preparation.state_comparison import refuse_unaccepted_differences
-from kafka_rollout.procedure.approval_requests import NODE_LOGS, TEST_TRAFFIC, read_doubts
+from kafka_rollout.procedure.approval_requests import EARLIER_RUNS, NODE_LOGS, TEST_TRAFFIC, read_doubts
 from kafka_rollout.procedure.kinds import procedure_of
 from kafka_rollout.procedure.parts import OFFLINE, UNDO
 from kafka_rollout.procedure.step import (
@@ -70,7 +70,7 @@ from kafka_rollout.run.events import (
     has,
 )
 from kafka_rollout.run.ports import Answers, Question, RunServices
-from kafka_rollout.run.projections.approvals import find_doubts_of_traffic
+from kafka_rollout.run.projections.approvals import find_doubts_of_runs, find_doubts_of_traffic
 from kafka_rollout.run.projections.nodes import has_stopped_nodes
 from kafka_rollout.run.projections.offline import stop_has_begun
 from kafka_rollout.run.projections.open_batches import RollOf
@@ -418,10 +418,13 @@ class Runner:
         hidden = {} if of is ApprovalOf.DIFFERENCES else dict(self.call.plan.hidden)
         doubts = read_doubts(self.ports.run.events(), of, body)
         lost = set(doubts) & {*find_doubts_of_traffic(self.ports.run.events())}
-        if of_logs := len(doubts) - len(lost):
+        left = set(doubts) & {*find_doubts_of_runs(self.ports.run.events())}
+        if of_logs := len(set(doubts) - lost - left):
             hidden[NODE_LOGS] = f"{count(of_logs, 'doubt')} about logs of nodes (see the list above)"
         if lost:
             hidden[TEST_TRAFFIC] = f"{count(len(lost), 'line')} about lost or unknown test records (see the list above)"
+        if left:
+            hidden[EARLIER_RUNS] = f"{count(len(left), 'line')} that no approver accepted (see the list above)"
         self._ask(Question(what=of, body=body, hidden=hidden), task_id)
         self._repeats = self._repeats or of is ApprovalOf.FINALIZE
 

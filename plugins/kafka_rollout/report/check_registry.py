@@ -102,6 +102,7 @@ from kafka_rollout.planning.plans import decide_plan
 from kafka_rollout.planning.registration import REGISTRATIONS_CHECK
 from kafka_rollout.planning.release_path import PAST_CHECK, TARGET_CHECK
 from kafka_rollout.planning.request import Request
+from kafka_rollout.preparation.earlier_runs import EARLIER_RUNS_CHECK
 from kafka_rollout.preparation.frozen_plan import logs_findings
 from kafka_rollout.preparation.lost_metadata import find_losses
 from kafka_rollout.preparation.plan_making import check_files, check_min_isr, min_isr_effects, observe_files
@@ -180,6 +181,7 @@ CHECKS: tuple[Check, ...] = (
     CONTROLLER_CHECK,
     RACE_CHECK,
     OPEN_GATES_CHECK,
+    EARLIER_RUNS_CHECK,
 )
 
 

@@ -55,6 +55,9 @@ class MemoryRunStore:
     def events_of_other_runs(self, kind: type[E]) -> tuple[E, ...]:
         return ()
 
+    def events_by_other_run(self, *kinds: type[Event]) -> Mapping[str, tuple[Event, ...] | None]:
+        return {}
+
     def known_claims(self, nonces: Collection[str]) -> None:
         """This process has no database."""
 

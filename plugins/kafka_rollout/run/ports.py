@@ -30,6 +30,11 @@ class RunQueries(Protocol):
         """The events of one kind in all other runs of the cluster, by the time of each event."""
         ...
 
+    def events_by_other_run(self, *kinds: type[Event]) -> Mapping[str, tuple[Event, ...] | None]:
+        """Run id → the events of these kinds, oldest first, of all other runs of the cluster. None for a history that
+        lacks an event, or has a damaged one."""
+        ...
+
     def known_claims(self, nonces: Collection[str]) -> frozenset[str] | None:
         """Those of the nonces of claims that a run of this database has, or that an approver has taken over. None
         without a database."""

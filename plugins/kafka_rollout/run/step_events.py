@@ -363,6 +363,7 @@ class ComparedAfter(StrEnum):
     """The change after which a cluster is compared with its state before the run."""
 
     ROLL = "roll"
+    APPROVAL = "approval"  # of the levels, right before they are raised
     LEVELS = "levels"
     DOWNGRADE = "downgrade"
 
@@ -412,6 +413,16 @@ class TrafficChecked(Event, kind="traffic-so-far"):
     def line(self, words: Words) -> str:
         found = few(self.unproved) if self.unproved else "nothing is lost"
         return f"test traffic so far: {found} {self.why}".rstrip()
+
+
+class EarlierRunsRead(Event, kind="earlier-runs"):
+    """What other runs of the cluster found and no approver accepted was read, before levels are raised."""
+
+    unaccepted: tuple[str, ...]
+    """As sentences that name the run."""
+
+    def line(self, words: Words) -> str:
+        return f"not accepted after earlier runs: {few(self.unaccepted) or 'nothing'}"
 
 
 class OfflineEvent(Event):

@@ -43,11 +43,11 @@ from kafka_rollout.run.events import (
     Unknown,
     Voided,
     find_text,
-    newest,
 )
 from kafka_rollout.run.projections.nodes import undisturbed_seconds
 from kafka_rollout.run.projections.open_batches import RollOf
 from kafka_rollout.run.step_events import (
+    ComparedAfter,
     ContentsCompared,
     DefaultSet,
     Finalizing,
@@ -391,12 +391,14 @@ class RunView:
 
     def accepted_digests(self, plan_hash: str) -> frozenset[str]:
         """Return the digests of the accepted differences: each decision is about the newest comparison before its
-        text."""
+        text. No text lists those right before levels are raised."""
         accepted: set[str] = set()
         for at, event in enumerate(self.events):
             match event:
                 case Approval() if event.what == ApprovalOf.DIFFERENCES and event.plan_hash == plan_hash:
-                    shown = newest(self.events[: find_text(self.events, at) or 0], ContentsCompared)
+                    before = self.events[: find_text(self.events, at) or 0]
+                    listed = (one for one in reversed(before) if isinstance(one, ContentsCompared))
+                    shown = next((one for one in listed if one.after is not ComparedAfter.APPROVAL), None)
                     compared = "" if shown is None else shown.digest
                     if event.decision == Decision.APPROVED:
                         accepted.add(compared)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Table, delete, update
+from sqlalchemy import Table, delete, select, update
 
 from kafka_rollout.base.errors import FatalError, UserError
 from kafka_rollout.base.findings import Severity
@@ -453,3 +453,25 @@ def test_the_events_of_one_kind_in_the_other_runs_of_a_cluster(store: Store) -> 
     own.record(LogSeen(node_id=1, seen=seen))
     assert [event.seen.pid for event in own.events_of_other_runs(LogSeen)] == [6, 7]
     assert [event.by for event in own.events_of_other_runs(Approval)] == ["alice"]
+
+
+def test_the_events_of_some_kinds_by_other_run_with_those_that_cannot_be_read(store: Store) -> None:
+    seen = LogSeen(node_id=1, seen=SeenLog(pid=7, started_at=1.0, loaded=('x "kind":"approval"}',)))
+    for name in ("first", "damaged", "newer", "short", "own"):
+        store.run(name).record(seen)
+        store.run(name).record(ALICE)
+    store.run("first").record(replace(ALICE, by="bob", reason="ü\n" * 200))
+    store.run("elsewhere", "another").record(ALICE)
+    store.run("empty").save_fingerprints({1: "x"})
+    with store.database().begin() as connection:
+        ids = {row.run_id: row.id for row in connection.execute(select(runs))}
+        connection.execute(update(events).where(events.c.run == ids["damaged"], events.c.number == 1).values(body="{"))
+        changed = '{"at":1.0,"data":{"who":"alice"},"kind":"approval"}'
+        of_newer = (events.c.run == ids["newer"], events.c.number == 2)
+        connection.execute(update(events).where(*of_newer).values(body=changed))
+        connection.execute(delete(events).where(events.c.run == ids["short"], events.c.number == 1))
+    found = store.run("own").events_by_other_run(Approval, GateChecked)
+    assert {run_id for run_id, known in found.items() if known is None} == {"damaged", "newer", "short"}
+    assert [one.by for one in events_of(found["first"] or (), Approval)] == ["alice", "bob"]
+    assert found["empty"] == ()
+    assert found.keys() == {"first", "damaged", "newer", "short", "empty"}

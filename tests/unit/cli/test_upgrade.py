@@ -24,6 +24,7 @@ from kafka_rollout.procedure.kinds import UPGRADE
 from kafka_rollout.procedure.step import StepCall
 from kafka_rollout.run.events import Approval, ApprovalOf, StartedAtShell, events_of
 from kafka_rollout.run.ports import Question
+from kafka_rollout.run.step_events import ComparedAfter, ContentsCompared
 from tests.acls import read_acl
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports
@@ -128,3 +129,15 @@ def test_yes_accepts_what_only_a_log_leaves_in_doubt_by_name(
     assert [len(one.doubts) for one in given] == [1]
     assert given[0].accepted_unknowns == ("node-logs",)
     assert cluster.finalized["metadata.version"] > 21
+
+
+def test_yes_accepts_what_an_earlier_run_left_open_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cluster = FakeCluster(R431, finalized={"metadata.version": 21})
+    lost = "orders-0 ended at offset 14 and now ends at 4: records are lost."
+    found = ContentsCompared(counts={}, differences=1, after=ComparedAfter.ROLL, failing=1, first=(lost,), digest="4")
+    fake_ports(cluster, tmp_path, run_id="before").run.record(found)
+    finalizes = replace(WEAK, plans_features=True, finalize=FinalizePolicy.AFTER_APPROVAL)
+    with pytest.raises(RefusedError, match="accepts nothing unread that can hide a blocker: earlier-runs"):
+        roll(fake_ports(cluster, tmp_path), finalizes)
+    assert "earlier-runs: 1 line that no approver accepted" in capsys.readouterr().err
+    assert cluster.finalized["metadata.version"] == 21

@@ -27,7 +27,7 @@ from kafka_rollout.run.events import ApprovalOf, Decision, Voided, events_of
 from kafka_rollout.run.step_events import DefaultSet
 from tests.fakes.cluster import R431, FakeCluster
 from tests.fakes.ports import FakeAdmin, fake_ports
-from tests.plans import plan_upgrade
+from tests.plans import keep_state, plan_upgrade
 
 CODE = "ELR-CHANGES-MIN-ISR"
 
@@ -47,6 +47,7 @@ def _plan(ports: ClusterPorts, *, pin: bool) -> Plan:
 
 
 def _approve(ports: ClusterPorts) -> None:
+    keep_state(ports)
     record_approval(ports, ApprovalOf.FINALIZE, "alice", Decision.APPROVED, "soaked for a week")
 
 

@@ -169,6 +169,7 @@ def test_a_later_run_finalizes_a_cluster_that_runs_the_target(tmp_path: Path) ->
     record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "planned maintenance")
     assert roll_release_steps(Run(ports, first), QUICK)
     assert starts(cluster) == {1: 1, 2: 1, 3: 1}
+    compare(ports)
     ports.lock.break_("fake", "the run before")
 
     ports = fake_ports(cluster, tmp_path, run_id="run-2")

@@ -23,7 +23,14 @@ from kafka_rollout.run.events import (
     has,
     newest,
 )
-from kafka_rollout.run.step_events import ComparedAfter, ContentsCompared, GateChecked, GatePassed, TrafficChecked
+from kafka_rollout.run.step_events import (
+    ComparedAfter,
+    ContentsCompared,
+    EarlierRunsRead,
+    GateChecked,
+    GatePassed,
+    TrafficChecked,
+)
 from kafka_rollout.run.view import INVALID, RunView
 
 
@@ -165,6 +172,12 @@ def find_doubts_of_traffic(events: Sequence[Event]) -> tuple[str, ...]:
     """Return what the newest comparison of the test traffic so far did not prove."""
     seen = newest(events, TrafficChecked)
     return () if seen is None else seen.unproved
+
+
+def find_doubts_of_runs(events: Sequence[Event]) -> tuple[str, ...]:
+    """Return what other runs left open, by the newest reading of their histories."""
+    seen = newest(events, EarlierRunsRead)
+    return () if seen is None else seen.unaccepted
 
 
 def find_doubts(events: Sequence[Event]) -> tuple[str, ...]:
