@@ -196,7 +196,7 @@ def _unproved_traffic(run: Run) -> tuple[tuple[str, ...], str]:
 
     def check() -> CoveredVerdict | None:
         verdict = run.ports.traffic.check()
-        return None if verdict is None else cover_node_steps(verdict, events)
+        return None if verdict is None else cover_node_steps(verdict, events, planned=True)
 
     try:
         covered = until(

@@ -225,18 +225,19 @@ class CoveredVerdict(TrafficVerdict):
         return found or (f"{OF_TRAFFIC}one kind of it has produced or consumed no record so far.",)
 
 
-def with_coverage(verdict: TrafficVerdict, steps: Sequence[NodeStepTimes]) -> CoveredVerdict:
+def with_coverage(verdict: TrafficVerdict, steps: Sequence[NodeStepTimes], *, planned: bool) -> CoveredVerdict:
     """Return the result, with a discrepancy for the node steps without acknowledged traffic of a producer.
 
     A step needs an acknowledgement of each producer between its start and the next stop: traffic that ended before or
     during it shows nothing about it, and the plain producer shows nothing about transactions. What was acknowledged in
-    a period that was not compared is known by its samples.
+    a period that was not compared is known by its samples. `planned`: the plan has traffic, so steps before its begin
+    count too; those before the begin of one producer do not, because a lower level can allow it later.
     """
     found = [
         one
         for producer, what in _PRODUCERS.items()
         if producer not in verdict.left_out
-        for one in _uncovered(producer, what, verdict.series, steps)
+        for one in _uncovered(producer, what, verdict.series, steps, planned=planned)
     ]
     values = {one.name: getattr(verdict, one.name) for one in fields(verdict)}
     return CoveredVerdict(**{**values, "discrepancies": (*verdict.discrepancies, *found)})
@@ -249,7 +250,12 @@ _PRODUCERS = {
 
 
 def _uncovered(
-    producer: str, what: tuple[str, str], series: Sequence[TrafficSample], steps: Sequence[NodeStepTimes]
+    producer: str,
+    what: tuple[str, str],
+    series: Sequence[TrafficSample],
+    steps: Sequence[NodeStepTimes],
+    *,
+    planned: bool,
 ) -> Iterator[Discrepancy]:
     """Yield what a producer does not cover. `what`: its name, and what it does not do then."""
     stops = sorted(step.stopped_at for step in steps)
@@ -262,7 +268,8 @@ def _uncovered(
         return any(one.at < end and one.at + one.seconds > started + _CLOCKS_DIFFER_S for one in acknowledged)
 
     first = min((one.at for one in ran), default=float("-inf"))
-    before = [step for step in steps if step.stopped_at + _CLOCKS_DIFFER_S < first]
+    began = min((one.at for one in series), default=first) if planned else float("-inf")
+    before = [step for step in steps if began <= step.stopped_at + _CLOCKS_DIFFER_S < first]
     during = [step for step in steps if step not in before and not is_covered(step)]
     name, does_nothing = what
     for kind, uncovered, how in (

@@ -122,7 +122,7 @@ ROLL = _events((1, 100, 110), (2, 200, 210), (3, 300, 310))
 def test_a_node_step_without_acknowledged_traffic_is_not_covered(
     acknowledged: list[tuple[int, int]], uncovered: tuple[str, ...]
 ) -> None:
-    found = cover_node_steps(_verdict(*acknowledged), ROLL)
+    found = cover_node_steps(_verdict(*acknowledged), ROLL, planned=True)
     assert [one.examples for one in found.failures] == ([uncovered] * 2 if uncovered else []), "of both producers"
     assert found.ok is not bool(uncovered)
 
@@ -145,7 +145,7 @@ def test_a_producer_covers_no_node_step_for_the_other(committed: range, uncovere
             return TrafficSample(START + at, 1.0, 15 + seen, committed=seen)
         return TrafficSample(START + at, 1.0, 15 + seen, committed=15)
 
-    found = cover_node_steps(replace(_verdict(), series=condense(map(sample, range(600)))), ROLL)
+    found = cover_node_steps(replace(_verdict(), series=condense(map(sample, range(600)))), ROLL, planned=True)
     assert [one.examples for one in found.failures] == ([uncovered] if uncovered else [])
     assert all(("committed no transaction" in one.sentence) is (alone == "plain") for one in found.failures)
 
@@ -156,7 +156,7 @@ def test_what_a_series_covers_does_not_depend_on_how_long_it_is(waited: int, las
     """`last_s`: the last acknowledgement, in seconds of the roll, while the traffic goes on. `waited`: seconds before,
     for example for a maintenance window."""
     series = (_sample(at, 30 if at <= last_s else 0) for at in range(-waited, 1800))
-    found = cover_node_steps(replace(_verdict(), series=condense(series)), ROLL)
+    found = cover_node_steps(replace(_verdict(), series=condense(series)), ROLL, planned=True)
     left = [f"a-to-b node {node}" for node, started in ((1, 110), (2, 210), (3, 310)) if last_s < started + 5]
     assert [one.examples for one in found.failures] == ([tuple(left)] * 2 if left else [])
 
@@ -174,23 +174,23 @@ def _sample(at: int, acknowledged: int) -> TrafficSample:
 def test_a_producer_that_the_levels_allow_later_covers_the_node_steps_from_then_on() -> None:
     """A run that lowers transaction.version starts the transactional producer at the lower level."""
     late = tuple(one if one.at >= START + 150 else one._replace(committed=None) for one in _series((0, 600)))
-    found = cover_node_steps(replace(_verdict(), series=condense(late)), ROLL)
+    found = cover_node_steps(replace(_verdict(), series=condense(late)), ROLL, planned=True)
     assert (found.ok, [(one.kind, one.examples) for one in found.discrepancies]) == (
         True,
         [("before", ("a-to-b node 1",))],
     )
     never = tuple(one._replace(committed=None) for one in late)
-    assert not cover_node_steps(replace(_verdict(), series=never), ROLL).ok
+    assert not cover_node_steps(replace(_verdict(), series=never), ROLL, planned=True).ok
     left_out = replace(_verdict(), series=never, left_out=("producer-transactional",))
-    assert cover_node_steps(left_out, ROLL).ok
+    assert cover_node_steps(left_out, ROLL, planned=True).ok
 
 
 def test_nodes_that_all_stop_together_are_covered_by_the_traffic_after_their_start() -> None:
     offline = _events((1, 100, None), (2, 101, None))
     offline += [replace(one, at=START + 160) for one in _events((1, 0, 0), (2, 0, 0)) if isinstance(one, Started)]
-    assert cover_node_steps(_verdict((0, 95), (165, 600)), offline).ok
-    assert not cover_node_steps(_verdict((0, 95)), offline).ok
-    assert cover_node_steps(_verdict(), []).ok, "no node was stopped"
+    assert cover_node_steps(_verdict((0, 95), (165, 600)), offline, planned=True).ok
+    assert not cover_node_steps(_verdict((0, 95)), offline, planned=True).ok
+    assert cover_node_steps(_verdict(), [], planned=True).ok, "no node was stopped"
 
 
 def test_a_stop_that_is_requested_again_is_one_node_step() -> None:
@@ -201,8 +201,10 @@ def test_a_stop_that_is_requested_again_is_one_node_step() -> None:
 def test_an_unknown_period_covers_by_its_samples_and_excuses_no_period_after_it() -> None:
     unknown = replace(not_compared("host-a", "The result of traffic period 1 is unknown."), series=_series((0, 205)))
     later = replace(_verdict((215, 250)), series=_series((215, 250), begin=215))
-    assert [one.kind for one in cover_node_steps(together([unknown, later]), ROLL[:4]).failures] == ["unknown"]
-    found = cover_node_steps(together([unknown, later]), ROLL)
+    assert [one.kind for one in cover_node_steps(together([unknown, later]), ROLL[:4], planned=True).failures] == [
+        "unknown"
+    ]
+    found = cover_node_steps(together([unknown, later]), ROLL, planned=True)
     assert [(one.kind, one.examples) for one in found.failures] == [
         ("unknown", ("host-a",)),
         *[("not covered", ("a-to-b node 3",))] * 2,
@@ -212,12 +214,16 @@ def test_an_unknown_period_covers_by_its_samples_and_excuses_no_period_after_it(
 def test_traffic_that_begins_with_a_later_call_is_not_asked_about_the_nodes_before() -> None:
     whole = _verdict((250, 600))
     late = replace(whole, series=tuple(one for one in whole.series if one.at >= START + 250))
-    found = cover_node_steps(late, ROLL)
+    found = cover_node_steps(late, ROLL, planned=False)
     assert (found.ok, found.failures) == (True, ())
     assert [(one.kind, one.examples) for one in found.discrepancies] == [
         ("before", ("a-to-b node 1", "a-to-b node 2"))
     ] * 2, "it began after the start of node 2, too"
-    assert not cover_node_steps(replace(late, series=()), ROLL).ok
+    assert not cover_node_steps(replace(late, series=()), ROLL, planned=False).ok
+    of_plan = cover_node_steps(late, ROLL, planned=True)
+    assert [one.examples for one in of_plan.failures] == [("a-to-b node 1",)] * 2, (
+        "the plan has traffic, which began before the stop of node 3"
+    )
 
 
 def test_a_period_after_a_pause_covers_its_nodes_in_a_condensed_series() -> None:
@@ -228,4 +234,4 @@ def test_a_period_after_a_pause_covers_its_nodes_in_a_condensed_series() -> None
     ]
     verdict = replace(_verdict(), acknowledged=4800, series=condense(samples))
     assert len(verdict.series) < 10
-    assert cover_node_steps(verdict, _events((1, 5, 8), (2, 700_350, 700_360))).ok
+    assert cover_node_steps(verdict, _events((1, 5, 8), (2, 700_350, 700_360)), planned=True).ok

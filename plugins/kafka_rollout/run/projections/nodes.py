@@ -236,6 +236,7 @@ def node_step_times(events: Sequence[Event]) -> tuple[NodeStepTimes, ...]:
     return tuple(sorted((one for steps in found.values() for one in steps), key=lambda one: one.stopped_at))
 
 
-def cover_node_steps(verdict: TrafficVerdict, events: Sequence[Event]) -> CoveredVerdict:
-    """Return the result of the test traffic with the node steps of the run so far that it does not cover."""
-    return with_coverage(verdict, node_step_times(events))
+def cover_node_steps(verdict: TrafficVerdict, events: Sequence[Event], *, planned: bool) -> CoveredVerdict:
+    """Return the result of the test traffic with the node steps of the run so far that it does not cover. `planned`: as
+    in with_coverage."""
+    return with_coverage(verdict, node_step_times(events), planned=planned)
