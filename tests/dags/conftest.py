@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -15,10 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kafka_rollout.base.internal_topics import COORDINATOR_TOPICS
 from kafka_rollout.clusters.inventory import dump_cluster
 from kafka_rollout.coordinator_logs.scan import ScanRequest, ScanResult
+from kafka_rollout.coordinator_logs.verdicts import evaluate_records
+from kafka_rollout.formats.log_types import LogRange
 from kafka_rollout.model.state import CheckpointFile
 from kafka_rollout.model.topology import ClusterSpec
+from kafka_rollout.releases.facts import Catalogue
 from kafka_rollout.run.store.history import SqlRunStore
 from tests.dags.runs.dag_run import begin_to_wait, run_dag, state_at_once, wait_for_turn
 from tests.fakes.cluster import COMBINED, R391, FakeCluster, make_spec
@@ -39,6 +43,23 @@ os.environ["AIRFLOW__CORE__MIN_SERIALIZED_DAG_UPDATE_INTERVAL"] = "0"  # tests w
 os.environ["AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT"] = "300"  # a busy machine; 30 seconds by default
 
 DAG_ID = "kafka_upgrade_fake"
+
+
+def coordinator_partitions(world: FakeCluster) -> list[tuple[str, int]]:
+    return [(one.topic, one.partition) for one in world.topics.values() if one.topic in COORDINATOR_TOPICS]
+
+
+def empty_scan(catalogue: Catalogue, partitions: Sequence[tuple[str, int]]) -> ScanResult:
+    """Return the scan of logs without a record."""
+    return ScanResult(
+        cluster="fake",
+        scanned_at=0.0,
+        logs=tuple(LogRange(topic=topic, partition=number, start=0, end=0) for topic, number in partitions),
+        classes=(),
+        verdicts=evaluate_records(catalogue, (), list(catalogue), partitions=partitions),
+    )
+
+
 NOTHING_SCANNED: Mapping[str, Any] = {"cluster": "fake", "scanned_at": 0.0, "logs": (), "classes": (), "verdicts": ()}
 
 
@@ -280,6 +301,8 @@ def _stand_in(monkeypatch: pytest.MonkeyPatch, runs: FakeRuns) -> None:
         runs.scan_requests.append(task.wanted(context, ScanRequest(cluster="fake", json_file=scratch), scratch))
         if isinstance(runs.scanned, Exception):
             raise runs.scanned
+        if not runs.scanned.logs and (found := coordinator_partitions(runs.world)):
+            return empty_scan(runs.world.catalogue, found)
         return runs.scanned
 
     monkeypatch.setattr(kafka_cluster, "open_cluster_ports", open_fake)
