@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
@@ -166,15 +166,23 @@ class ConfigChange:
     reason: str
 
 
-def changed_lines(
-    cluster: ClusterSpec, node: NodeSpec, release: Release, changes: Sequence[ConfigChange]
-) -> dict[str, str | None]:
-    """Return the lines of `changes` for this node and release (None: removed). Lines of the inventory's
-    release_overrides replace them."""
-    lines = {
+def changed_lines(node: NodeSpec, release: Release, changes: Iterable[ConfigChange]) -> dict[str, str | None]:
+    """Return the lines of `changes` for this node and release (None: removed).
+
+    They are all that an installation changes: `config_changes` has those of the inventory's release_overrides already.
+    """
+    return {
         change.key: change.value for change in changes if change.node_id == node.node_id and change.release == release
     }
-    return lines | dict(cluster.release_overrides.get(str(release), {}))
+
+
+def changes_of_overrides(cluster: ClusterSpec, node: NodeSpec, releases: Iterable[Release]) -> list[ConfigChange]:
+    """Return the lines of release_overrides for these releases, as a plan to them has them."""
+    return [
+        ConfigChange(node_id=node.node_id, release=release, key=key, value=value, reason="")
+        for release in releases
+        for key, value in cluster.release_overrides.get(str(release), {}).items()
+    ]
 
 
 def overridden_lines(cluster: ClusterSpec, path: Iterable[Release]) -> dict[Release, dict[str, str]]:

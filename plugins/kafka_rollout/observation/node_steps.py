@@ -18,7 +18,7 @@ from kafka_rollout.gates.node import state_before_stop
 from kafka_rollout.gates.remote_storage import check_remote_requests, check_tiered_storage, uses_tiered_storage
 from kafka_rollout.gates.written_lines import written_lines_condition
 from kafka_rollout.model.node_log import SeenLog
-from kafka_rollout.model.plan import Lowering, Plan, ReleaseStep, changed_lines
+from kafka_rollout.model.plan import Lowering, Plan, ReleaseStep, changed_lines, changes_of_overrides
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.observation.cluster_ports import ReadPorts
@@ -321,8 +321,12 @@ def check_written_lines(
     lines: dict[str, str | None] = {}
     if before is not None and at.plan.changes_release:
         release, path = at.release_step.to_release, at.plan.path
-        for one in path[1 : path.index(release) + 1] if release in path[1:] else (release,):  # a line stays
-            lines |= changed_lines(at.run.cluster, at.node, one, at.plan.config_changes_of(at.node_id, one))
+        # A line stays, also one that the file had already. Back on the source, there are only the values of before.
+        for one in path[1 : path.index(release) + 1]:
+            wanted = changes_of_overrides(at.run.cluster, at.node, [one])
+            lines |= changed_lines(at.node, one, (*wanted, *at.plan.config_changes))
+        if release == path[0]:
+            lines = changed_lines(at.node, release, at.plan.config_changes)
     if not lines:
         return ()
     file, in_use = read_config(), None

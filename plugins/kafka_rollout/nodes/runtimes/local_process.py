@@ -237,7 +237,7 @@ class LocalProcessRuntime:
                     f"Node {node.name} still runs as process {running.pid}, so nothing was installed.",
                     remedy="Stop the node first.",
                 )
-            lines = changed_lines(self.cluster, node, release, changes)
+            lines = changed_lines(node, release, changes)
             config = home / "server.properties"
             before = _read_config(home, node)
             written = load_record(WrittenConfiguration, read_if_exists(home / _WRITTEN) or b"")

@@ -42,7 +42,7 @@ from kafka_rollout.model.host_state import (
 )
 from kafka_rollout.model.log_directories import data_directories, metadata_directory
 from kafka_rollout.model.node_log import LogPart, hide_credentials
-from kafka_rollout.model.plan import ConfigChange, changed_lines
+from kafka_rollout.model.plan import ConfigChange, changed_lines, changes_of_overrides
 from kafka_rollout.model.starts import ClassPlaces, NamedFile, PluginClass
 from kafka_rollout.model.state import CheckpointFile, ProcessState
 from kafka_rollout.model.topology import ClusterSpec, HostCommand, NodeSpec, ServiceSpec
@@ -178,6 +178,8 @@ class SshServiceRuntime(HostCommands):
         refuses are listed as `sudo --list` reports them."""
         unit, installed = self._read_unit(node)
         read_file = cache(lambda: self._configuration(node))
+        # Before the plan: its lines are those of the inventory. Back, it has the values of before.
+        planned = changes if returns else (*changes_of_overrides(self.cluster, node, releases), *changes)
         return read_host(
             self,
             node,
@@ -192,7 +194,7 @@ class SshServiceRuntime(HostCommands):
             others=self._others_on_machine(node, unit.machine),
             restarts=restarts,
             changes_file=lambda: any(
-                self._file_for(node, release, read_file(), changes) != read_file() for release in releases
+                self._file_for(node, release, read_file(), planned) != read_file() for release in releases
             ),
             elsewhere=None if installed is None else read_elsewhere(self, node, installed),
         )
@@ -347,7 +349,7 @@ class SshServiceRuntime(HostCommands):
         after = self._file_for(node, release, before, changes)
         if after != before:
             if service.managed_elsewhere:
-                lines = changed_lines(self.cluster, node, release, changes)
+                lines = changed_lines(node, release, changes)
                 raise TransientError(
                     f"{service.configuration_file} on host {service.host} does not have the lines of {release} yet: "
                     f"{', '.join(sorted(lines))}.",
@@ -364,7 +366,7 @@ class SshServiceRuntime(HostCommands):
 
     def _file_for(self, node: NodeSpec, release: Release, before: bytes, changes: Sequence[ConfigChange]) -> bytes:
         """Return the content that the configuration has on a release. `before`: of now."""
-        lines = changed_lines(self.cluster, node, release, changes)
+        lines = changed_lines(node, release, changes)
         written = None
         if not service_of(node).managed_elsewhere:
             written = load_record(WrittenConfiguration, self._read_record(node, _written(self.cluster, node)))
