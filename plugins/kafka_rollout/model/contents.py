@@ -353,10 +353,11 @@ def in_order(differences: Iterable[Difference]) -> tuple[Difference, ...]:
 def _few(things: Iterable[str], *, limit: int = 4) -> str:
     """Return the first items. A fingerprint of all stands for the others: an approval accepts exactly these."""
     texts = list(things)
-    return few(texts, limit=limit) + (f" ({_fingerprint(texts)})" if len(texts) > limit else "")
+    return few(texts, limit=limit) + (f" ({fingerprint(texts)})" if len(texts) > limit else "")
 
 
-def _fingerprint(texts: Iterable[str]) -> str:
+def fingerprint(texts: Iterable[str]) -> str:
+    """Return what stands for texts that a sentence leaves out."""
     whole = "\n".join(texts).encode("utf-8", "surrogatepass")
     return f"fingerprint {hashlib.sha256(whole).hexdigest()[:16]}"
 
@@ -400,7 +401,7 @@ def _shown(setting: Setting | None) -> str:
         return "not set"
     value = "null" if setting.value is None else setting.value
     if len(value) > _SHOWN_CHARACTERS:
-        value = f"{value[:_SHOWN_CHARACTERS]}… ({_fingerprint([value])})"
+        value = f"{value[:_SHOWN_CHARACTERS]}… ({fingerprint([value])})"
     return f"{value or 'empty'} ({setting.source})"
 
 
@@ -624,7 +625,13 @@ def _moved(
             f"{partition} began at offset {kept.start} and now begins at {start}. Its retention ({first}{changed}) "
             "does not explain that: records are lost, or a client deleted them (DeleteRecords)."
         )
-        by_clients = first is not None and last is not None and first.of_clients != last.of_clients
+        by_clients = (
+            first is not None
+            and last is not None
+            and first.of_clients != last.of_clients
+            # Records that were only in remote storage are deleted when a client disables it.
+            and (last.keeps_less_than(first) or (first.tiered and not last.tiered))
+        )
         yield Difference("log start", partition, sentence, by_clients=by_clients)
 
 

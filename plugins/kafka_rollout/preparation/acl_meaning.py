@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kafka_rollout.base.errors import NotObservableError, RefusedError, RolloutError
 from kafka_rollout.base.findings import Checked, unknown, unknown_by
 from kafka_rollout.model.acls import AUTHORIZER, Acl, describe_access
-from kafka_rollout.model.contents import Difference
+from kafka_rollout.model.contents import Difference, fingerprint
 from kafka_rollout.model.plan import Direction
 from kafka_rollout.observation.run import ReadRun
 from kafka_rollout.planning.findings.acls import (
@@ -81,7 +81,7 @@ def access_differences(run: ReadRun, acls: Sequence[Acl], configs: NodeConfigs) 
         Difference(
             "access",
             access_subject(target, one),
-            describe_access(one, source, target),
+            f"{describe_access(one, source, target)} ({fingerprint(sorted(one.decisions))})",
             foretold=approved.issuperset(one.decisions),
         )
         for one in found[target].changes

@@ -113,6 +113,21 @@ def test_only_a_client_who_changed_the_retention_in_between_removed_the_records(
     assert bool(unexplained_starts(before(), now)) is not by_clients
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "by_clients"),
+    [
+        ("retention.ms", "9999999999", False),
+        ("retention.bytes", "-1", False),
+        ("local.retention.ms", "1", False),
+        ("retention.bytes", "1000", True),
+    ],
+)
+def test_a_client_who_lets_brokers_keep_more_removed_no_records(name: str, value: str, *, by_clients: bool) -> None:
+    table = ConfigTable.of_resources({"orders": settings(DELETE) | {name: Setting(value, ConfigSource.TOPIC)}})
+    (found,) = moved(before(), inventory(starts={"orders-0": 300}, effective=EffectiveConfigs(topics=table)))
+    assert found.by_clients is by_clients
+
+
 def test_a_retention_that_is_unknown_now_explains_nothing() -> None:
     now = LogStarts(
         read_at=1.0, starts={"orders-0": 300}, ids={"orders": "a"}, retention={"orders": None}, led=1, asked=1
