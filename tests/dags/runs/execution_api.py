@@ -33,6 +33,7 @@ def quick_execution_api() -> Iterator[None]:
     from airflow.sdk.execution_time.comms import OKResponse
     from airflow.sdk.execution_time.supervisor import in_process_api_server
 
+    in_process_api_server.cache_clear()  # the end of an earlier transport, at any time, ends its application
     api = in_process_api_server()
     with pytest.MonkeyPatch.context() as patch, _Transport.open(api.app) as transport:
         # Afterwards: while the application is created, each version of the API changes the descriptions.
