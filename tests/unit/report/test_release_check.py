@@ -57,8 +57,14 @@ def test_a_well_cluster_has_no_blocker_and_each_check_names_what_it_examined(
 def test_every_check_of_an_upgrade_and_of_the_command_runs(ports: ClusterPorts) -> None:
     from kafka_rollout.base.findings import CheckOf
 
-    # Of levels that are lowered, and of a run that stops nodes.
-    apart = {"feature-users", "feature-levels-requested", "maintenance-windows", "outside-conditions"}
+    # Of levels that are lowered, of a run that stops nodes, and of runs that raise levels.
+    apart = {
+        "feature-users",
+        "feature-levels-requested",
+        "maintenance-windows",
+        "outside-conditions",
+        "earlier-runs",
+    }
     wanted = {check.id for check in checks_of([CheckOf.UPGRADE, CheckOf.CHECK])} - apart
     assert {entry.check.id for entry in _check(ports).entries} == wanted
 
