@@ -69,18 +69,21 @@ def wait_for_release(node: NodeSpec, release: Release, *, within_s: float = 180)
 
 @pytest.mark.full
 def test_one_node_of_three_is_replaced_by_the_new_release_and_back(make_cluster: MakeCluster) -> None:
-    cluster = make_cluster(
-        "3.9.1", layout="combined", release_overrides={"4.3.1": {"num.recovery.threads.per.data.dir": "2"}}
-    )
+    cluster = make_cluster("3.9.1", layout="combined")
     runtime, node = cluster.runtime, cluster.spec.node(2)
     first = (home(node) / "server.properties").read_text()
-    change = ConfigChange(node_id=2, release=NEW, key="log.retention.hours", value="24", reason="test")
+    lines = {"log.retention.hours": "24", "num.recovery.threads.per.data.dir": "2"}
+    changes = [
+        ConfigChange(node_id=2, release=release, key=key, value=value if release == NEW else None, reason="test")
+        for release in (NEW, OLD)
+        for key, value in lines.items()
+    ]
     for release in (NEW, OLD):
         runtime.stop(node, deadline_s=180)
         assert runtime.process(node).pid is None
-        runtime.install(node, release, [change])
+        runtime.install(node, release, changes)
         text = (home(node) / "server.properties").read_text()
-        runtime.install(node, release, [change])
+        runtime.install(node, release, changes)
         assert (home(node) / "server.properties").read_text() == text, "installing twice is installing once"
         assert runtime.config(node).get("log.retention.hours") == ("24" if release == NEW else None)
         assert runtime.config(node).get("num.recovery.threads.per.data.dir") == ("2" if release == NEW else None)
