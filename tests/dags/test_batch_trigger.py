@@ -73,14 +73,19 @@ def waiting(index: int, gate: str = "before") -> Any:
     return BatchTrigger(cluster="fake", of="plan", gate=gate, place=place)
 
 
+async def wait_and_end(gates: Sequence[asyncio.Future[Any]], for_s: float) -> None:
+    """Let all gates wait for a time, then end them."""
+    _, pending = await asyncio.wait(gates, timeout=for_s)
+    assert len(pending) == len(gates)
+    for gate in pending:
+        gate.cancel()
+    await asyncio.gather(*gates, return_exceptions=True)
+
+
 def test_all_gates_that_wait_for_their_turn_share_one_read_of_the_history(run: CountedReads) -> None:
     async def wait_together() -> None:
         gates = [asyncio.ensure_future(anext(waiting(2 + index % 4).run())) for index in range(200)]
-        _, pending = await asyncio.wait(gates, timeout=0.5)
-        assert len(pending) == len(gates)
-        for gate in pending:
-            gate.cancel()
-        await asyncio.gather(*gates, return_exceptions=True)
+        await wait_and_end(gates, 0.5)
 
     asyncio.run(wait_together())
     assert run.reads == 1
@@ -289,11 +294,7 @@ def test_all_gates_after_the_start_share_one_read_of_the_states(
         for index in range(200):
             gates.append(asyncio.ensure_future(anext(waiting(1 + index % 5, gate="after").run())))
             await asyncio.sleep(0.005)
-        _, pending = await asyncio.wait(gates, timeout=8.0)
-        assert len(pending) == len(gates)
-        for gate in pending:
-            gate.cancel()
-        await asyncio.gather(*gates, return_exceptions=True)
+        await wait_and_end(gates, 8.0)
 
     asyncio.run(wait_together())
     assert len(reads) in {1, 2}

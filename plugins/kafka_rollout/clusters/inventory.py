@@ -508,10 +508,13 @@ def list_named_clusters(settings: Settings | None = None) -> dict[str, ClusterSp
     A run goes on, and waits for people, whatever happens to the file of its cluster.
     """
     clusters, problems = list_readable_clusters(settings)
-    named: dict[str, ClusterSpec | UserError] = {
-        name: problem for path, problem in problems.items() for name in _names_in(path) if NAME.fullmatch(name)
-    }
-    return dict(sorted((named | clusters).items()))
+    named: dict[str, ClusterSpec | UserError] = {**name_problems(problems), **clusters}
+    return dict(sorted(named.items()))
+
+
+def name_problems(problems: Mapping[Path, UserError]) -> dict[str, UserError]:
+    """Return cluster → why its file cannot be used, for each cluster that such a file can be about."""
+    return {name: problem for path, problem in problems.items() for name in _names_in(path) if NAME.fullmatch(name)}
 
 
 def find_problem(name: str, problems: Mapping[Path, UserError]) -> UserError | None:

@@ -83,7 +83,7 @@ def roll_body(run: Run, facts: Sequence[str] = ()) -> str:
         if run.plan.lowering is not Lowering.ONLINE
         else _trims(run.ports)
     )
-    traffic = _doubts_of_traffic(find_doubts_of_traffic(run.history.events()))
+    traffic = _doubts_of_traffic(run.history.events())
     return "\n\n".join([*_title(run.plan), *traffic, *special, *_way(run.plan)])
 
 
@@ -513,15 +513,18 @@ def features_in_full(changes: tuple[FeatureChange, ...], undos: Iterable[LevelUn
     ]
 
 
-def _doubts_of_nodes(doubts: Sequence[str]) -> list[str]:
-    if not doubts:
-        return []
-    return [
-        heading(f"Not proved of the running nodes: {len(doubts)}"),
+def _section_of(doubts: Sequence[str], title: str, meaning: str) -> list[str]:
+    """Return heading, meaning and a line for each doubt, which an answer accepts; empty without one."""
+    return [heading(f"{title}: {len(doubts)}"), meaning, doubts_part(doubts)] if doubts else []
+
+
+def _doubts_of_nodes(events: Events) -> list[str]:
+    return _section_of(
+        find_doubts_of_nodes(events),
+        "Not proved of the running nodes",
         "Their gates would ask the same. This approval accepts exactly these lines. Read the logs first: a failed load "
         "loses groups or transactions, and a restart of the node loads them again while a rollback is still possible.",
-        doubts_part(doubts),
-    ]
+    )
 
 
 def read_doubts(events: Events, what: ApprovalOf, text: str) -> tuple[str, ...]:
@@ -564,7 +567,8 @@ def differences_body(run: Run, after: ComparedAfter) -> str:
     parts.append(
         "A client, the active controller or a changed file of a broker made these changes. To undo them, reject, "
         "correct the cause, and repeat the comparison (in a DAG: clear its task with all downstream tasks). An "
-        "approval accepts exactly these differences, and the run continues."
+        "approval accepts exactly these differences, and the run continues. A fingerprint stands for all that a line "
+        "is about, also what it leaves out."
     )
     return "\n\n".join([*parts, f"---\n\nPlan `{run.plan.hash[:12]}`."])
 
@@ -614,34 +618,30 @@ def _finalize_body(call: StepCall) -> str:
     undos = shown_level_undos(run, levels.undo_by_controller(run))
     body = approval_body(run.plan, support, what=ApprovalOf.FINALIZE, scan=sentence, undos=undos)
     doubts = (
-        *_doubts_of_nodes(find_doubts_of_nodes(events)),
-        *_doubts_of_traffic(find_doubts_of_traffic(events)),
-        *_doubts_of_runs(find_doubts_of_runs(events)),
+        *_doubts_of_nodes(events),
+        *_doubts_of_traffic(events),
+        *_doubts_of_runs(events),
     )
     return "\n\n".join([*doubts, body])
 
 
-def _doubts_of_traffic(doubts: Sequence[str]) -> list[str]:
-    if not doubts:
-        return []
-    return [
-        heading(f"Test traffic that is lost or unknown: {len(doubts)}"),
+def _doubts_of_traffic(events: Events) -> list[str]:
+    return _section_of(
+        find_doubts_of_traffic(events),
+        "Test traffic that is lost or unknown",
         "Records of the cluster's clients can be lost in the same way. Find the cause first: this approval accepts "
         "exactly these lines, and what follows it cannot be undone.",
-        doubts_part(doubts),
-    ]
+    )
 
 
-def _doubts_of_runs(doubts: Sequence[str]) -> list[str]:
-    if not doubts:
-        return []
-    return [
-        heading(f"Not accepted after earlier runs: {len(doubts)}"),
+def _doubts_of_runs(events: Events) -> list[str]:
+    return _section_of(
+        find_doubts_of_runs(events),
+        "Not accepted after earlier runs",
         "No comparison of this run can show this, because the state before it has it already. Find the cause first, "
         "or roll back in the run that is named: this approval accepts exactly these lines, and raised levels can end "
         "the possibility of a rollback.",
-        doubts_part(doubts),
-    ]
+    )
 
 
 def _check_levels(call: StepCall) -> str | None:
@@ -657,7 +657,7 @@ def _check_levels(call: StepCall) -> str | None:
 
 def _features_body(call: StepCall) -> str:
     undos = shown_level_undos(call.run, call.plan.feature_changes)
-    doubts = _doubts_of_runs(find_doubts_of_runs(call.run.history.events()))
+    doubts = _doubts_of_runs(call.run.history.events())
     return "\n\n".join([*doubts, approval_body(call.plan, what=ApprovalOf.FINALIZE, undos=undos)])
 
 

@@ -14,7 +14,7 @@ from kafka_rollout.base.errors import RolloutError
 from kafka_rollout.base.json_forms import from_json
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.client.security.client_security import ClientSecurity
-from kafka_rollout.clusters.inventory import list_named_clusters, list_readable_clusters
+from kafka_rollout.clusters.inventory import list_readable_clusters, name_problems
 from kafka_rollout.console.cluster_status import build_status
 from kafka_rollout.console.fleet import ClusterFacts, FleetRow, LastCheck, fleet_row, row_of_runs
 from kafka_rollout.console.option_details import (
@@ -62,8 +62,7 @@ def read_fleet(
     stored values.
     """
     clusters, problems = list_readable_clusters(settings)
-    unread = list_named_clusters(settings).keys() - clusters.keys()
-    catalogue, now = get_catalogue(settings), time.time()
+    unread, catalogue = name_problems(problems).keys() - clusters.keys(), get_catalogue(settings)
     with database_of(settings).read_together():
         read = [_read_cluster(spec, settings, may_read, sees_scans(spec.name)) for spec in clusters.values()]
         rows = [row for name in sorted(unread) if (row := _row_without_inventory(name, settings, may_read, catalogue))]
@@ -71,6 +70,7 @@ def read_fleet(
     if live is not None:
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             facts = list(pool.map(lambda one: _live(one, live), facts))
+    now = time.time()
     rows += [fleet_row(one, catalogue, now) for one in facts]
     return rows, [str(problem) for problem in problems.values()]
 

@@ -740,9 +740,8 @@ def _configuration_findings(node: NodeSpec, host: HostState, changed: Collection
         )
     if node.service is None:
         return
-    start = (
-        arguments.index(MAIN_CLASS) + 1 if MAIN_CLASS in arguments else len(arguments)
-    )  # without a process, the unit
+    # Without a process, the unit alone shows the file.
+    start = arguments.index(MAIN_CLASS) + 1 if MAIN_CLASS in arguments else len(arguments)
     read, *options = arguments[start:] or ("",)
     file = node.service.configuration_file
     if found := _other_configuration(host, read, file):
