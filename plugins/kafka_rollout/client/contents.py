@@ -25,7 +25,7 @@ from kafka.protocol.consumer import OffsetFetchRequest
 from kafka_rollout.base.errors import FatalError, NotObservableError, RefusedError, TransientError
 from kafka_rollout.base.lease import Fence, unfenced
 from kafka_rollout.client.connection import NotOfferedError, ask_api_versions
-from kafka_rollout.client.coordinators import list_groups_of
+from kafka_rollout.client.coordinators import describe_listed, list_groups_of, subscribed_topics
 from kafka_rollout.client.features import node_features
 from kafka_rollout.client.messages import DescribeShareGroupOffsetsRequest
 from kafka_rollout.client.requests import (
@@ -55,7 +55,7 @@ from kafka_rollout.model.configs import (
     entity_name,
 )
 from kafka_rollout.model.contents import SHARE_OFFSETS, ClusterInventory, LogStarts
-from kafka_rollout.model.groups import SHARE
+from kafka_rollout.model.groups import CLASSIC, CONSUMER, SHARE
 from kafka_rollout.model.retention import NAMES, Bound, KeptRecords, retention_of
 from kafka_rollout.model.state import UNKNOWN_MIN_ISR
 from kafka_rollout.releases.facts import GROUP_VERSION
@@ -249,14 +249,17 @@ def read_log_starts(
 
 
 def _groups(nodes: ClusterConnections, live: Sequence[Target], unasked: dict[str, str]) -> dict[str, dict[str, Any]]:
-    """Type, whether it has members, and offsets by group: committed offsets, of a share group the start offsets of its
-    share partitions.
+    """Type, whether it has members, the topics that these subscribe to, and offsets by group: committed offsets, of a
+    share group the start offsets of its share partitions.
     """
     groups: dict[str, dict[str, Any]] = {}
     for broker in live:
         listed = list_groups_of(nodes, broker)
         for group in listed:
             groups[group.group_id] = {"type": group.type, "has_members": not group.is_empty, "offsets": {}}
+        with_members = [one for one in listed if not one.is_empty and one.type in (CLASSIC, CONSUMER)]
+        for group, answer in describe_listed(nodes, broker, with_members):
+            groups[group.group_id]["subscribed"] = subscribed_topics(group, answer)
         sharing = [group.group_id for group in listed if group.type == SHARE]
         for name, offsets in _share_offsets(nodes, broker, sharing, unasked).items():
             groups[name]["offsets"] = offsets

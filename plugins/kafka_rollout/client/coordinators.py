@@ -98,6 +98,26 @@ def describe_listed(
                     yield of_kind[answer.group_id], answer
 
 
+def subscribed_topics(group: DescribedGroup, answer: Any) -> list[str] | None:
+    """Return the topics that the members of a described group subscribe to; None if that is unknown.
+
+    Unknown: a classic group in a rebalance, or whose members have a format of their own; a group that was not
+    described; a group of another type than classic or consumer.
+    """
+    found: set[str] = set()
+    if answer.error_code:
+        return None
+    for member in answer.members:
+        if group.type == CONSUMER:
+            found |= {*member.subscribed_topic_names, *(topic for topic, _ in _assignment(member))}
+            continue
+        subscription = _read(ConsumerProtocolSubscription, member.member_metadata) if group.type == CLASSIC else None
+        if group.protocol_type != "consumer" or subscription is None:
+            return None
+        found |= {*subscription.topics}
+    return sorted(found) if answer.members else None
+
+
 def list_groups(nodes: ClusterConnections, brokers: Sequence[Target]) -> tuple[GroupState, ...]:
     """Groups of all `brokers`, by id; raises TransientError when one of them does not respond, loads or moves a group.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -37,6 +37,7 @@ from kafka_rollout.model.retention import (
 NEW_SETTING = "new setting"
 _SHOWN_RESOURCES = 20
 _SHOWN_CHARACTERS = 200
+_FEW = 2  # clients delete so many groups or topics of a small cluster
 _TRAFFIC = "kafka-rollout-"  # topics and groups of the run's own test traffic
 _DYNAMIC = frozenset({ConfigSource.ALL_BROKERS, ConfigSource.NODE})
 _OFFSETS_RETENTION = "offsets.retention.minutes"
@@ -275,30 +276,42 @@ def _lost_of_partitions(
     return found
 
 
-def _unexplained_groups(
+def _unexplained_offsets(
     before: ClusterInventory, after: ClusterInventory, topics: Collection[str], unserved: Collection[str]
-) -> Iterable[str]:
-    """Yield the groups that had members and offsets of `topics`, and have no offset now, although none has expired.
+) -> Iterable[tuple[str, list[str]]]:
+    """Yield each group that had members, with its missing offsets of `topics` that nothing explains.
 
-    Kafka refuses to delete a group with members (NON_EMPTY_GROUP). Offsets of a classic group expire a time after its
-    last member left, those of other types after the last commit, those of a share group never.
+    While a group has members, Kafka refuses to delete it (NON_EMPTY_GROUP), and neither expires nor deletes offsets of
+    topics that they subscribe to (GROUP_SUBSCRIBED_TO_TOPIC). Those of other topics expire a time after their commit.
+    Without members, offsets of a classic group expire a time after the last one left, those of a share group never,
+    those of other types a time after their commit: old ones at once, which is a loss for the members that come back.
+    So offsets of subscribed topics count; if none is left, or the subscription is unknown, those of all topics.
+
+    Source: GroupMetadata.removeExpiredOffsets of 3.9; in 4.x OffsetMetadataManager.cleanupExpiredOffsets and
+    deleteOffsets, with offsetExpirationCondition and validateDeleteGroup of each class of groups.
     """
     is_early = _before_expiry(before, after)
     for name, group in before.groups.items() if GROUPS not in after.unasked else ():
         is_share, now = group["type"] == SHARE, after.groups.get(name)
         if name.startswith(_TRAFFIC) or not group.get("has_members") or group["type"] in unserved:
             continue
-        has_offsets = any(partition.rpartition("-")[0] in topics for partition in group["offsets"])
-        is_kept = now is not None and (is_share or bool(now["offsets"]))
-        if has_offsets and not is_kept and (is_early or is_share):
-            yield name
+        if (is_share and now is not None) or not (is_share or is_early):
+            continue  # start offsets of share groups that are there are compared on their own
+        left = now["offsets"] if now is not None else {}
+        subscribed = group.get("subscribed") if left else None
+        counting = topics if subscribed is None else {*topics} & {*subscribed}
+        missing = [one for one in group["offsets"] if one not in left and one.rpartition("-")[0] in counting]
+        if missing:
+            yield name, missing
 
 
-def _before_expiry(before: ClusterInventory, after: ClusterInventory) -> bool:
-    """Return whether no offset of a group that had members can have expired between the two readings."""
+def _before_expiry(before: ClusterInventory, after: ClusterInventory, *, part: float = 1.0) -> bool:
+    """Return whether no offset of a group that had members can have expired between the two readings. `part`: whether
+    they are closer than this part of the retention: of idle groups, at most about this part expires then.
+    """
     values = [one for each in (before, after) for one in each.effective.brokers.values(_OFFSETS_RETENTION)]
     minutes = min((int(one) for one in values if one is not None), default=None)
-    return minutes is None or after.read_at - before.read_at < 60 * minutes
+    return minutes is None or after.read_at - before.read_at < part * 60 * minutes
 
 
 def _needs_no_group(group: Mapping[str, Any], unserved: Collection[str]) -> bool:
@@ -653,6 +666,15 @@ def _topics(before: ClusterInventory, after: ClusterInventory) -> Iterable[Diffe
     if created:
         sentence = f"Topics were created: {few(created, limit=_SHOWN_RESOURCES)}."
         yield Difference("topic", few(created, limit=_SHOWN_RESOURCES), sentence, by_clients=True)
+    own = [name for name in before.topics if name not in COORDINATOR_TOPICS and not name.startswith(_TRAFFIC)]
+    gone = sorted({*own} - _kept_topics(before, after))
+    if len(gone) > max(_FEW, len(own) - len(gone)):
+        names = _few(gone, limit=_SHOWN_RESOURCES)
+        sentence = (
+            f"{len(gone)} of the {len(own)} topics were deleted, or deleted and created again: {names}. Kafka and the "
+            "run delete no topics: clients did, or the metadata is lost."
+        )
+        yield Difference("topic", names, sentence)
     for name, topic in before.topics.items():
         now, by_clients = after.topics.get(name), True
         if name.startswith(_TRAFFIC) or now == topic:
@@ -672,8 +694,8 @@ def _groups(
     before: ClusterInventory, after: ClusterInventory, kept: Collection[str], unserved: Collection[str]
 ) -> Iterable[Difference]:
     """Compare offsets. Groups and single committed offsets expire, so missing ones do not count, unless the group's
-    type is no longer served: the change itself can have lost them. Start offsets of a share group do not expire. A
-    group that had members counts: Kafka deletes none with members, and its offsets cannot have expired so soon.
+    type is no longer served: the change itself can have lost them. Start offsets of a share group do not expire. Those
+    that were in use count (`_unexplained_offsets`), and those of most groups of a partition, or of the cluster.
     """
     missing = [name for name in before.groups if name not in after.groups and not name.startswith(_TRAFFIC)]
     missing = [] if GROUPS in after.unasked else missing  # they are unknown, which is a difference already
@@ -684,24 +706,22 @@ def _groups(
             yield Difference("group", group_id, f"The {group['type']} group {group_id} {what}.", foretold=no_group)
     gone = [name for name in missing if before.groups[name]["type"] not in unserved]
     lost = set[str]()
-    for partition, (bare, stayed) in _lost_of_partitions(before, after, kept, unserved).items():
+    of_partitions = _lost_of_partitions(before, after, kept, unserved)
+    for partition, (bare, stayed) in of_partitions.items():
         if len(bare) > max(1, len(stayed)):
             lost |= {*bare}
-            sentence = (
-                f"{len(bare)} of the {len(bare) + len(stayed)} groups of {partition} have none of their committed "
-                f"offsets left: {_few(bare, limit=_SHOWN_RESOURCES)}. It was not loaded, or clients deleted them."
-            )
-            yield Difference("group", partition, sentence)
-    for group_id in _unexplained_groups(before, after, kept, unserved):
+            yield _bare_groups(partition, bare, stayed, "It was not loaded, or clients deleted them.")
+    bare, stayed = ([name for pair in of_partitions.values() for name in pair[index]] for index in (0, 1))
+    is_most = len(bare) > max(_FEW, len(stayed))
+    if is_most and _before_expiry(before, after, part=0.5) and not lost.issuperset(bare):
+        # In a small cluster each partition has one group or none.
+        lost |= {*bare}
+        yield _bare_groups(GROUPS_TOPIC, bare, stayed, "Its records are lost, or clients deleted them.")
+    for group_id, missing in _unexplained_offsets(before, after, kept, unserved):
         if group_id not in lost:
             lost.add(group_id)
-            kind = before.groups[group_id]["type"]
-            sentence = (
-                f"The {kind} group {group_id} had members, and has none of its offsets left. "
-                f"Kafka deletes no group with members, and {_OFFSETS_RETENTION} does not explain it: its members "
-                "stopped and a client deleted it, or its offsets are lost."
-            )
-            yield Difference("group", group_id, sentence)
+            group = before.groups[group_id]
+            yield Difference("group", group_id, _unexplained(group_id, group, missing, after.groups.get(group_id)))
     if gone := [name for name in gone if name not in lost]:
         sentence = f"Groups were deleted or have expired: {few(gone, limit=_SHOWN_RESOURCES)}."
         yield Difference("group", few(gone, limit=_SHOWN_RESOURCES), sentence, by_clients=True)
@@ -715,3 +735,21 @@ def _groups(
             what = "Start" if is_share else "Committed"
             sentence = f"{what} offsets of {'share ' * is_share}group {group_id} are lower than before: {_few(behind)}."
             yield Difference("group", group_id, sentence)
+
+
+def _bare_groups(where: str, bare: Collection[str], stayed: Collection[str], why: str) -> Difference:
+    sentence = (
+        f"{len(bare)} of the {len(bare) + len(stayed)} groups of {where} have none of their committed "
+        f"offsets left: {_few(bare, limit=_SHOWN_RESOURCES)}. {why}"
+    )
+    return Difference("group", where, sentence)
+
+
+def _unexplained(group_id: str, group: Mapping[str, Any], missing: Sequence[str], now: Mapping[str, Any] | None) -> str:
+    subject = f"The {group['type']} group {group_id} had members, and"
+    why = f"and {_OFFSETS_RETENTION} does not explain it: its members stopped and a client deleted"
+    if now is None or not now["offsets"]:
+        rule = "Kafka deletes no group with members"
+        return f"{subject} has none of its offsets left. {rule}, {why} it, or its offsets are lost."
+    what = f"{len(missing)} of its {len(group['offsets'])} offsets are missing: {_few(missing)}"
+    return f"{subject} {what}. Kafka removes none of a topic that members subscribe to, {why} them, or they are lost."

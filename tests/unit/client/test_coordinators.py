@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from kafka.protocol.admin import ListGroupsRequest
+from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 
 from kafka_rollout.base.errors import TransientError
 from kafka_rollout.client.connection import NotOfferedError
-from kafka_rollout.client.coordinators import groups_of_broker, list_groups
+from kafka_rollout.client.coordinators import groups_of_broker, list_groups, subscribed_topics
 from kafka_rollout.client.messages import StreamsGroupDescribeRequest
 from kafka_rollout.client.requests import ClusterConnections, Target
+from kafka_rollout.model.groups import DescribedGroup
 
 BROKER = Target(node_id=1, address="broker-1:9092", who="Broker 1")
 NOT_COORDINATOR, LOADING, NOT_AVAILABLE, GROUP_ID_NOT_FOUND, NOT_AUTHORIZED = 16, 14, 15, 69, 30
@@ -77,3 +80,36 @@ def test_a_listed_group_that_its_broker_cannot_describe_counts_by_its_state(stat
     described = {group.group_id: group for group in groups_of_broker(nodes, BROKER)}
     assert [described[name].is_empty for name in "bc"] == [not active] * 2
     assert ["does not describe" in described[name].problem for name in "bc"] == [active] * 2
+
+
+CLASSIC_GROUP = DescribedGroup(group_id="g", type="classic", state="Stable", protocol_type="consumer")
+
+
+def subscription(*topics: str) -> bytes:
+    return bytes(ConsumerProtocolSubscription(version=1, topics=[*topics], user_data=b"", owned_partitions=[]).encode())
+
+
+def of_consumer(*names: str, assigned: tuple[str, ...] = ()) -> Any:
+    topics = [SimpleNamespace(topic_name=name, partitions=[0]) for name in assigned]
+    return SimpleNamespace(subscribed_topic_names=[*names], assignment=SimpleNamespace(topic_partitions=topics))
+
+
+@pytest.mark.parametrize(
+    ("group", "members", "topics"),
+    [
+        (CLASSIC_GROUP, [subscription("b", "a"), subscription("c")], ["a", "b", "c"]),
+        (CLASSIC_GROUP, [subscription("a"), b""], None),  # in a rebalance
+        (CLASSIC_GROUP, [b"\x00"], None),
+        (CLASSIC_GROUP, [], None),
+        (replace(CLASSIC_GROUP, protocol_type="connect"), [subscription("a")], None),
+        (replace(CLASSIC_GROUP, type="consumer"), [of_consumer("a"), of_consumer(assigned=("b",))], ["a", "b"]),
+        (replace(CLASSIC_GROUP, type="streams"), [of_consumer("a")], None),
+    ],
+)
+def test_the_topics_that_members_subscribe_to_are_known_or_unknown(
+    group: DescribedGroup, members: list[Any], topics: list[str] | None
+) -> None:
+    """A pattern of the consumer protocol has no names: then it is the assignment."""
+    told = [SimpleNamespace(member_metadata=one) if isinstance(one, bytes) else one for one in members]
+    assert subscribed_topics(group, SimpleNamespace(error_code=0, members=told)) == topics
+    assert subscribed_topics(group, SimpleNamespace(error_code=NOT_AUTHORIZED, members=told)) is None

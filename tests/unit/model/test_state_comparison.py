@@ -338,6 +338,83 @@ def test_a_group_that_had_members_and_lost_its_offsets_fails(kind: str, *, is_th
         assert not [one for one in compare_states(idle, after(2), UPGRADE) if one.fails], "a client can delete it"
 
 
+ALL_OFFSETS = {"orders-0": 7, "orders-1": 8, "plain-0": 9}
+RETENTION = changed(BROKERS, "offsets.retention.minutes", Setting("10080", DEFAULT))
+
+
+def with_groups(groups: dict[str, Any], *, hours: float = 0, **fields: Any) -> ClusterInventory:
+    return replace(BEFORE, groups=groups, effective=effective(RETENTION, TOPICS), read_at=3600 * hours, **fields)
+
+
+@pytest.mark.parametrize("kind", ["classic", "consumer", "streams"])
+@pytest.mark.parametrize(
+    ("subscribed", "left", "missing"),
+    [
+        (["orders", "plain"], ["orders-0", "plain-0"], "1 of its 3 offsets are missing: orders-1."),
+        (["orders", "plain"], ["plain-0"], "2 of its 3 offsets are missing: orders-0, orders-1."),
+        (None, ["plain-0"], "2 of its 3 offsets are missing: orders-0, orders-1."),  # in a rebalance before the run
+        (["plain"], ["plain-0"], ""),  # Kafka expires them a time after their commit, and a client can delete them
+        (["plain"], ["orders-0"], "1 of its 3 offsets are missing: plain-0."),
+        (["orders", "plain"], [*ALL_OFFSETS], ""),
+    ],
+)
+def test_an_offset_of_a_topic_that_members_subscribed_to_counts(
+    kind: str, subscribed: list[str] | None, left: list[str], missing: str
+) -> None:
+    group = {"type": kind, "has_members": True, "subscribed": subscribed, "offsets": ALL_OFFSETS}
+    before, kept = with_groups({"app": group}), {name: ALL_OFFSETS[name] for name in left}
+    found = compare_states(before, with_groups({"app": {**group, "offsets": kept}}, hours=2), UPGRADE)
+    assert [(one.subject, one.fails) for one in found] == [("app", True)] * bool(missing)
+    assert all(missing in one.sentence for one in found)
+    idle = with_groups({"app": {**group, "has_members": False}})
+    assert compare_states(idle, with_groups({"app": {**group, "offsets": kept}}, hours=2), UPGRADE) == ()
+    assert compare_states(before, with_groups({"app": {**group, "offsets": kept}}, hours=200), UPGRADE) == ()
+
+
+@pytest.mark.parametrize(
+    ("total", "left", "hours", "fails"),
+    [
+        (7, 0, 1, True),
+        (7, 3, 1, True),
+        (7, 4, 1, False),
+        (3, 0, 1, True),
+        (3, 1, 1, False),  # clients delete a group here and there
+        (2, 0, 1, False),
+        (7, 0, 100, False),  # in more than half of their retention, more than half of the idle groups can expire
+    ],
+)
+def test_idle_groups_that_are_gone_with_most_of_a_small_cluster_fail(
+    total: int, left: int, hours: float, *, fails: bool
+) -> None:
+    """Each partition of __consumer_offsets has one group or none, so no partition has lost most of its groups."""
+    group = {"type": "classic", "has_members": False, "offsets": {"orders-0": 7}}
+    offsets = {"id": "__consumer_offsets", "replicas": [[1, 2]] * 5000}
+    topics = {**BEFORE.topics, "__consumer_offsets": offsets}
+    names = [f"g-{number}" for number in range(total)]
+    assert len({coordinator_partition(name, 5000) for name in names}) == total
+    before = with_groups(dict.fromkeys(names, group), topics=topics)
+    after = with_groups(dict.fromkeys(names[:left], group), topics=topics, hours=hours)
+    found = [one for one in compare_states(before, after, UPGRADE) if one.fails]
+    assert [one.subject for one in found] == ["__consumer_offsets"] * fails
+    assert all(f"{total - left} of the {total} groups of __consumer_offsets have none" in one.sentence for one in found)
+
+
+@pytest.mark.parametrize(("left", "fails"), [(0, True), (14, True), (15, False), (29, False)])
+@pytest.mark.parametrize("again", [False, True], ids=["deleted", "created again"])
+def test_most_topics_gone_need_an_approver(left: int, *, again: bool, fails: bool) -> None:
+    """A client deletes a topic here and there."""
+    names = [f"t-{number}" for number in range(30)]
+    internal = {"__consumer_offsets": BEFORE.topics["__consumer_offsets"]}
+    topics = {name: {"id": name, "replicas": [[1]]} for name in names} | internal
+    later = {name: {"id": f"{name}-again", "replicas": [[1]]} for name in names if again}
+    now = later | {name: topics[name] for name in names[:left]} | internal
+    found = compare_states(replace(BEFORE, topics=topics), replace(BEFORE, topics=now), UPGRADE)
+    assert [one.sentence[:46] for one in found if one.fails] == [
+        f"{30 - left} of the 30 topics were deleted, or deleted and"[:46]
+    ] * fails
+    assert len([one for one in found if one.by_clients]) == 30 - left, "each is named"
+
+
 def test_a_part_that_the_source_release_could_not_report_has_no_base() -> None:
     before = replace(BEFORE, scram={}, unasked={"scram": "too old."})
     assert compare_states(before, replace(BEFORE, scram={"bob": {"SCRAM-SHA-256": 1}}), UPGRADE) == ()
