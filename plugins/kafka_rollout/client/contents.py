@@ -261,8 +261,8 @@ def _groups(nodes: ClusterConnections, live: Sequence[Target], unasked: dict[str
         for group, answer in describe_listed(nodes, broker, with_members):
             groups[group.group_id]["subscribed"] = subscribed_topics(group, answer)
         sharing = [group.group_id for group in listed if group.type == SHARE]
-        for name, offsets in _share_offsets(nodes, broker, sharing, unasked).items():
-            groups[name]["offsets"] = offsets
+        for name, (offsets, is_whole) in _share_offsets(nodes, broker, sharing, unasked).items():
+            groups[name] |= {"offsets": offsets} if is_whole else {"offsets": offsets, "unread": True}
         committing = [group.group_id for group in listed if group.type != SHARE and group.state != "Dead"]
         if not committing:
             continue
@@ -287,8 +287,9 @@ def _groups(nodes: ClusterConnections, live: Sequence[Target], unasked: dict[str
 
 def _share_offsets(
     nodes: ClusterConnections, broker: Target, groups: Sequence[str], unasked: dict[str, str]
-) -> dict[str, dict[str, int]]:
-    """Return share group → partition → start offset, of those that its coordinator has read (KIP-932).
+) -> dict[str, tuple[dict[str, int], bool]]:
+    """Return share group → partition → start offset, of those that its coordinator has read (KIP-932), and whether
+    the broker reported all of the group.
 
     Without those that the share coordinator has not set yet, or cannot read: the broker reports both as -1, without an
     error (GroupCoordinatorService.describeShareGroupAllOffsets).
@@ -299,16 +300,17 @@ def _share_offsets(
         answers = nodes.ask(broker, request).groups if groups else ()
     except NotOfferedError as error:  # 4.0 has share groups as a preview
         unasked[SHARE_OFFSETS] = error.sentence
-        return {}
-    found: dict[str, dict[str, int]] = {}
+        return {name: ({}, False) for name in groups}
+    found: dict[str, tuple[dict[str, int], bool]] = {}
     for group in answers:
         code = error_name(group.error_code)
         if code in _UNSUPPORTED:
             unasked[SHARE_OFFSETS] = f"{broker.who} does not serve share groups at the finalized levels."
+            found[group.group_id] = {}, False
         if code in _NO_OFFSETS | _UNSUPPORTED:
             continue
         raise_for_error(group, f"the start offsets of share group {group.group_id}", broker, "DESCRIBE on GROUP")
-        offsets = found[group.group_id] = {}
+        offsets: dict[str, int] = {}
         for topic in group.topics:
             for partition in topic.partitions:
                 name = f"{topic.topic_name}-{partition.partition_index}"
@@ -317,6 +319,8 @@ def _share_offsets(
                     unasked[SHARE_OFFSETS] = f"{why} of share group {group.group_id}."
                 elif partition.start_offset >= 0:
                     offsets[name] = partition.start_offset
+        is_whole = not any(partition.error_code for topic in group.topics for partition in topic.partitions)
+        found[group.group_id] = offsets, is_whole
     return found
 
 

@@ -54,7 +54,9 @@ class ClusterInventory:
     ends: Mapping[str, int]
     """End offset of each partition (`orders-0`)."""
     groups: Mapping[str, Mapping[str, Any]]
-    """Type, whether it has members, and committed offsets, of share groups the start offsets of their share partitions.
+    """Type, whether it has members, topics that these subscribe to (None: unknown), and committed offsets, of share
+    groups the start offsets of their share partitions; `unread` if not all of these could be read, which is a
+    difference of its own.
     """
     configs: Mapping[str, Mapping[str, str]]
     """Dynamic settings by resource (`topic orders`, `broker 1`, `brokers`), a secret as HIDDEN."""
@@ -241,10 +243,9 @@ def _lost_groups(before: ClusterInventory, after: ClusterInventory, unserved: Co
             sentence = f"The {group['type']} group {group_id} is missing."
             yield Difference("group", group_id, sentence, foretold=_needs_no_group(group, unserved))
             continue
-        is_unread = group["type"] == SHARE and SHARE_OFFSETS in after.unasked  # which is a difference already
-        if behind := _behind(group["offsets"], now["offsets"], missing_counts=not is_unread):
+        if behind := _behind(group["offsets"], now["offsets"], missing_counts=not now.get("unread")):
             what = "start" if group["type"] == SHARE else "committed"
-            sentence = f"Group {group_id} lost {what} offsets: {_few(behind)}."
+            sentence = f"Group {group_id} lost {what} offsets: {few_marked(behind)}."
             yield Difference("group", group_id, sentence)
 
 
@@ -363,7 +364,7 @@ def in_order(differences: Iterable[Difference]) -> tuple[Difference, ...]:
     )
 
 
-def _few(things: Iterable[str], *, limit: int = 4) -> str:
+def few_marked(things: Iterable[str], *, limit: int = 4) -> str:
     """Return the first items. A fingerprint of all stands for the others: an approval accepts exactly these."""
     texts = list(things)
     return few(texts, limit=limit) + (f" ({fingerprint(texts)})" if len(texts) > limit else "")
@@ -389,7 +390,7 @@ def digest(differences: Iterable[Difference]) -> str:
 def _setting(found: ConfigDifference) -> Difference:
     one = len(found.resources) == 1
     noun = ("topic" if one else "topics") if found.of_topics else ("broker" if one else "brokers")
-    where = f"{noun} {_few(found.resources, limit=_SHOWN_RESOURCES)}"
+    where = f"{noun} {few_marked(found.resources, limit=_SHOWN_RESOURCES)}"
     if found.before is None:
         change = f"is new: {_shown(found.after)}"
     elif found.after is None:
@@ -669,7 +670,7 @@ def _topics(before: ClusterInventory, after: ClusterInventory) -> Iterable[Diffe
     own = [name for name in before.topics if name not in COORDINATOR_TOPICS and not name.startswith(_TRAFFIC)]
     gone = sorted({*own} - _kept_topics(before, after))
     if len(gone) > max(_FEW, len(own) - len(gone)):
-        names = _few(gone, limit=_SHOWN_RESOURCES)
+        names = few_marked(gone, limit=_SHOWN_RESOURCES)
         sentence = (
             f"{len(gone)} of the {len(own)} topics were deleted, or deleted and created again: {names}. Kafka and the "
             "run delete no topics: clients did, or the metadata is lost."
@@ -729,18 +730,20 @@ def _groups(
         if group_id not in after.groups:
             continue
         is_share = group["type"] == SHARE
-        missing_counts = SHARE_OFFSETS not in after.unasked if is_share else group["type"] in unserved
+        missing_counts = not after.groups[group_id].get("unread") if is_share else group["type"] in unserved
         offsets = {name: offset for name, offset in group["offsets"].items() if name.rpartition("-")[0] in kept}
         if behind := _behind(offsets, after.groups[group_id]["offsets"], missing_counts=missing_counts):
             what = "Start" if is_share else "Committed"
-            sentence = f"{what} offsets of {'share ' * is_share}group {group_id} are lower than before: {_few(behind)}."
+            sentence = (
+                f"{what} offsets of {'share ' * is_share}group {group_id} are lower than before: {few_marked(behind)}."
+            )
             yield Difference("group", group_id, sentence)
 
 
 def _bare_groups(where: str, bare: Collection[str], stayed: Collection[str], why: str) -> Difference:
     sentence = (
         f"{len(bare)} of the {len(bare) + len(stayed)} groups of {where} have none of their committed "
-        f"offsets left: {_few(bare, limit=_SHOWN_RESOURCES)}. {why}"
+        f"offsets left: {few_marked(bare, limit=_SHOWN_RESOURCES)}. {why}"
     )
     return Difference("group", where, sentence)
 
@@ -751,5 +754,5 @@ def _unexplained(group_id: str, group: Mapping[str, Any], missing: Sequence[str]
     if now is None or not now["offsets"]:
         rule = "Kafka deletes no group with members"
         return f"{subject} has none of its offsets left. {rule}, {why} it, or its offsets are lost."
-    what = f"{len(missing)} of its {len(group['offsets'])} offsets are missing: {_few(missing)}"
+    what = f"{len(missing)} of its {len(group['offsets'])} offsets are missing: {few_marked(missing)}"
     return f"{subject} {what}. Kafka removes none of a topic that members subscribe to, {why} them, or they are lost."

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
 from kafka.protocol.admin import ListGroupsRequest
 
 from kafka_rollout.client.connection import NotOfferedError
@@ -68,3 +69,17 @@ def test_what_a_broker_cannot_report_is_named() -> None:
     found, unasked = read(Nodes(of_partition=NOT_LEADER))
     assert found["jobs"] == {"orders-0": 1000}, "an offset beside an error code is none"
     assert unasked["share_offsets"].endswith("for orders-2 of share group jobs.")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "unread"),
+    [
+        (Nodes(), []),
+        (Nodes(of_partition=NOT_LEADER), ["jobs"]),
+        (Nodes(of_group=UNSUPPORTED_VERSION), ["idle", "jobs"]),
+        (Nodes(offers=False), ["idle", "jobs"]),
+    ],
+)
+def test_a_group_is_unread_if_one_of_its_offsets_is(nodes: Nodes, unread: list[str]) -> None:
+    groups = _groups(cast(ClusterConnections, nodes), [BROKER], {})
+    assert [name for name, group in groups.items() if group.get("unread")] == unread

@@ -175,7 +175,7 @@ def test_lost_start_offsets_of_a_share_group_fail(left: Mapping[str, int]) -> No
 
 
 def test_start_offsets_that_cannot_be_read_are_unknown_by_name() -> None:
-    groups = {"jobs": {"type": "share", "offsets": {}}}
+    groups = {"jobs": {"type": "share", "offsets": {}, "unread": True}}
     unread = replace(SHARED, groups=groups, unasked={"share_offsets": "Broker 1 does not offer them."})
     for (difference,) in compare_both(SHARED, unread):
         assert difference.sentence == (
@@ -188,6 +188,16 @@ def test_start_offsets_that_cannot_be_read_are_unknown_by_name() -> None:
         assert (difference.sentence[:9], difference.foretold) == ("There wer", True), "share.version was lowered"
     for (difference,) in compare_both(SHARED, replace(SHARED, groups={}), "share"):
         assert (difference.subject, difference.foretold) == ("jobs", True), "its operator deleted it"
+
+
+def test_start_offsets_of_one_group_that_cannot_be_read_hide_no_loss_of_another() -> None:
+    """Also if they could not be read before the run either, so that they are no change."""
+    of_jobs = {"type": "share", "offsets": {"orders-0": 1000}}
+    hidden = {"type": "share", "offsets": {}, "unread": True}
+    before = replace(SHARED, groups={"jobs": of_jobs, "hidden": hidden}, unasked={"share_offsets": "not leader."})
+    after = replace(before, groups={"jobs": {**of_jobs, "offsets": {}}, "hidden": hidden})
+    for found in compare_both(before, after):
+        assert [one.subject for one in found if one.fails] == ["jobs"]
 
 
 def test_a_part_that_nobody_can_ask_any_more_matters_only_if_there_was_something() -> None:
