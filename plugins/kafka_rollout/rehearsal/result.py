@@ -17,9 +17,16 @@ from kafka_rollout.base.internal_topics import (
     TRANSACTIONS_TOPIC,
     coordinator_partition,
 )
-from kafka_rollout.base.wording import few, few_sentences
+from kafka_rollout.base.wording import few_sentences
 from kafka_rollout.gates.coordinators import LOADED
-from kafka_rollout.model.contents import GROUPS, TRANSACTIONAL_IDS, ClusterInventory, Difference, compare_inventories
+from kafka_rollout.model.contents import (
+    GROUPS,
+    TRANSACTIONAL_IDS,
+    ClusterInventory,
+    Difference,
+    compare_inventories,
+    few_marked,
+)
 from kafka_rollout.model.groups import SHARE
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.ports.cluster import ClusterAdmin
@@ -321,7 +328,7 @@ def _serving(admin: ClusterAdmin, brokers: Sequence[NodeSpec], uncovered: Collec
             unserved.setdefault(name.rpartition("-")[0], []).append(f"{name} ({answer})")
     return _Serving(
         leaders,
-        {topic: f"Coordinator partitions are not served: {few(names)}." for topic, names in unserved.items()},
+        {topic: f"Coordinator partitions are not served: {few_marked(names)}." for topic, names in unserved.items()},
     )
 
 
@@ -331,4 +338,4 @@ def _moved(topic: str, before: _Serving, after: _Serving) -> str:
         for name in sorted({*before.leaders, *after.leaders})
         if name.rpartition("-")[0] == topic and before.leaders.get(name) != after.leaders.get(name)
     ]
-    return f"Coordinator partitions moved during the query: {few(moved)}." if moved else ""
+    return f"Coordinator partitions moved during the query: {few_marked(moved)}." if moved else ""

@@ -1,13 +1,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
 
 from kafka_rollout.model.contents import ClusterInventory, Difference
+from kafka_rollout.ports.cluster import ClusterAdmin
 from kafka_rollout.rehearsal.result import (
     Contents,
     RehearsalOutcome,
     RehearsalResult,
+    _serving,
     compare_contents,
     compare_copy,
     difference_findings,
@@ -110,3 +115,18 @@ def test_the_estimate_grows_with_partitions_and_is_compared_with_the_machine() -
     assert "of memory, and 0 B are free" in find_shortage(small, free_memory=0, free_disk=small.disk)
     assert "of disk, and 0 B are free" in find_shortage(small, free_memory=small.memory, free_disk=0)
     assert small.sentence.startswith("2 nodes, 28 replicas: about ")
+
+
+@pytest.mark.parametrize("other", ["__consumer_offsets-4", "__consumer_offsets-5"])
+def test_the_partitions_that_a_sentence_leaves_out_are_part_of_it(other: str) -> None:
+    """An approval accepts the sentence."""
+
+    def why(*names: str) -> str:
+        partitions = [SimpleNamespace(name=name, topic="__consumer_offsets", leader=-1) for name in names]
+        admin = cast(ClusterAdmin, SimpleNamespace(partitions=lambda: partitions))
+        return _serving(admin, (), ()).unserved["__consumer_offsets"]
+
+    first = [f"__consumer_offsets-{number}" for number in range(4)]
+    assert "and 1 more (fingerprint " in why(*first, other)
+    assert why(*first, other) == why(*first, other) != why(*first, "__consumer_offsets-6")
+    assert "fingerprint" not in why(*first)
