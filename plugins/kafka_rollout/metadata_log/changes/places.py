@@ -32,6 +32,7 @@ from kafka_rollout.base.system.files import (
     take_rights,
 )
 from kafka_rollout.base.system.own_folders import remove_files_of
+from kafka_rollout.formats.log_files import MAYBE_SEGMENT
 from kafka_rollout.metadata_log.disk.folder import META, MetadataFolder, open_folder, stopped_node
 from kafka_rollout.metadata_log.metadata_scan import space_for_backup
 from kafka_rollout.model.host_state import BOOTSTRAP
@@ -200,8 +201,9 @@ class LocalPlaces:
 def temporary_copy(folder: MetadataFolder) -> Iterator[MetadataFolder]:
     """Copy the files that a node reads at its start to a folder with mode 0700: they contain password verifiers.
 
-    Snapshots are copied first, because the log never begins after the newest snapshot. Raises TransientError if the
-    node removes files faster than they are copied.
+    Snapshots are copied first, because the log never begins after the newest snapshot, and segments last, because the
+    log never ends before what the other files say. Raises TransientError if the node removes files faster than they are
+    copied.
     """
     with tempfile.TemporaryDirectory(prefix="kafka-rollout-") as name:
         for attempt in range(COPY_TRIES):
@@ -215,9 +217,11 @@ def temporary_copy(folder: MetadataFolder) -> Iterator[MetadataFolder]:
 
 
 def start_files(names: Iterable[str]) -> list[str]:
-    """Return those of some files that a node reads at its start, snapshots first."""
+    """Return those of some files that a node reads at its start, snapshots first and segments last."""
     copied = [name for name in names if not name.endswith(_NOT_COPIED)]
-    return sorted(copied, key=lambda name: (not name.endswith(".checkpoint"), name))
+    return sorted(
+        copied, key=lambda name: (not name.endswith(".checkpoint"), MAYBE_SEGMENT.search(name) is not None, name)
+    )
 
 
 def too_fast(log: str) -> TransientError:

@@ -1,7 +1,8 @@
 """The metadata log on a node's disk: `__cluster_metadata-0` with its segments, snapshots, records and quorum.
 
 All functions only read, and return whole batches with a correct CRC. The frame of a record (frame version, type,
-version) is that of org.apache.kafka.server.common.serialization.AbstractApiMessageSerde.
+version) is that of org.apache.kafka.server.common.serialization.AbstractApiMessageSerde. A log that is shorter than a
+file beside it says is not complete: a copy, or a repair of the file system, can lack its newest segments.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import mmap
 import os
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +31,7 @@ from kafka_rollout.formats.layouts import Layout, MessageSchema
 from kafka_rollout.formats.log_files import MAYBE_SEGMENT, base_offset, segment_names
 from kafka_rollout.formats.log_types import CONTROL, LogFormatError, RecordBatch, RecordSpan
 from kafka_rollout.formats.messages import decode, zigzag_varint
-from kafka_rollout.formats.record_batch import HEADER, batches, check_crc, payload, records
+from kafka_rollout.formats.record_batch import HEADER, LEAST_LENGTH, PREFIX, batches, check_crc, payload, records
 from kafka_rollout.metadata_log.log_choice import NodeLog
 from kafka_rollout.model.host_state import BOOTSTRAP
 
@@ -39,7 +40,11 @@ META = "meta.properties"
 _LOCK = ".lock"
 _LOCK_S = 3.0
 _CHECKPOINT = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint")
+_REACHED = re.compile(r"([0-9]{20})\.(?:(index|timeindex|txnindex)|snapshot)")
+"""Files beside the segments that are named by an offset which the log has reached. Kafka removes them with its end
+(LogLoader, ProducerStateManager.truncateAndReload). A clean stop leaves a `.snapshot` of the log's end."""
 _EPOCH_AT, _ATTRIBUTES_AT = 12, 21  # partitionLeaderEpoch and attributes of a batch
+_MAYBE_BATCH = re.compile(rb"(?s)(?=\0.{15}\x02)")  # base offset below 2 ** 56, and magic
 _WHERE = "Use a node's metadata.log.dir (by default the first of its log.dirs), or a copy of its __cluster_metadata-0."
 
 
@@ -196,19 +201,25 @@ def _end_of(segment: Path) -> int:
     return end
 
 
-def read_log(folder: MetadataFolder, from_offset: int = 0, *, outline: bool = False) -> Iterator[MetadataBatch]:
+def read_log(
+    folder: MetadataFolder, from_offset: int = 0, *, outline: bool = False, whole: bool = False
+) -> Iterator[MetadataBatch]:
     """The batches of the log that end at or after `from_offset`, in order; raises UserError for a gap or damage.
 
-    `outline`: as in `read_file`. A cut-off batch at the end of the last segment is left out.
+    `outline`: as in `read_file`. A cut-off batch at the end of the last segment is left out, or damage (`whole`).
     """
     segments = folder.segments
     expected: int | None = None
+    epoch = -1
     for number, path in enumerate(segments):
         if number + 1 < len(segments) and base_offset(segments[number + 1].name) <= from_offset:
             continue
-        for batch in read_file(path, last=number + 1 == len(segments), outline=outline):
+        for batch in read_file(path, last=number + 1 == len(segments), outline=outline, whole=whole):
             if expected is not None and batch.base_offset < expected:
                 continue  # an interrupted trim leaves a segment whose end is also in the next one
+            if batch.epoch < epoch:  # no CRC covers it
+                raise damaged(path, f"at offset {batch.base_offset} its epoch falls from {epoch} to {batch.epoch}")
+            epoch = batch.epoch
             if expected is not None and batch.base_offset > expected:
                 raise UserError(
                     f"The metadata log {folder.log} has a gap: offsets {expected} to {batch.base_offset - 1} are "
@@ -235,13 +246,22 @@ def read_start(
 ) -> Iterator[tuple[MetadataBatch, bool]]:
     """The batches that a starting node reads, each with whether it is from the log: a snapshot and the log after it.
 
-    None: the log from its start. Raises UserError if the log begins later. `outline`: as in `read_file`.
+    None: the log from its start. `outline`: as in `read_file`. Raises UserError if the log begins later, and at its end
+    if it is cut off or shorter than it was.
     """
-    start = 0
+    start, newest = 0, folder.checkpoints[-1:]
     if snapshot:
         yield from ((batch, False) for batch in read_checkpoint(snapshot.path, outline=outline))
         start = snapshot.end_offset
-    for batch in read_log(folder, start, outline=outline):
+    # Before the segments: a running node writes on.
+    state, epochs, reached = quorum_state(folder), leader_epochs(folder), _reached(folder)
+    segments = folder.segments
+    end = base_offset(segments[-1].name) if segments else 0
+    epoch = max((one for one, _ in epochs), default=-1)
+    for batch in read_log(folder, min(start, end), outline=outline, whole=True):
+        end, epoch = batch.last_offset + 1, max(epoch, batch.epoch)
+        if end <= start:
+            continue
         if batch.base_offset > start:
             lacks = (
                 f"the newest snapshot, {snapshot.name}, ends at offset {start}" if snapshot else "there is no snapshot"
@@ -251,8 +271,43 @@ def read_start(
                 "before it is missing.",
                 remedy="A node cannot start on this log. Use the log of another node.",
             )
-        start = batch.last_offset + 1
+        start = end
         yield batch, True
+    leader = int(state.get("leaderId", -1))
+    led = int(state.get("leaderEpoch", -1)) if leader >= 0 and (not segments or leader == folder.node_id) else -1
+    if newest and newest[0].epoch > max(epoch, led):
+        return  # it replaces the log: Kafka fetched it (truncateToLatestSnapshot), or `install` put it there
+    if why := _lacking(end if segments else None, reached | {one.name: one.end_offset for one in newest}, epochs):
+        raise damaged(folder.log, why)
+    if led > epoch:
+        raise damaged(folder.log, f"by {QUORUM_STATE} its node led epoch {led}, of which it has no record")
+
+
+def _lacking(end: int | None, reached: Mapping[str, int], epochs: Epochs) -> str:
+    """Return what shows that records after `end` are missing; empty for nothing. None: there is no segment.
+
+    `reached`: file → offset. Kafka shortens the leader epochs with their log (LeaderEpochFileCache.truncateFromEnd). An
+    epoch without a record begins at the end of the log.
+    """
+    if end is None:
+        return "it has no segment" if reached or epochs else ""
+    if not epochs and end > 0:
+        return f"{LEADER_EPOCHS} is missing or empty, so it is unknown how far the log went"
+    later = dict(reached)
+    if epochs:
+        later[LEADER_EPOCHS] = epochs[-1][1]
+    name = max(later, key=lambda name: later[name], default="")
+    if name and later[name] > end:
+        return f"its segments end at offset {end}, and by {name} the log reached offset {later[name]}"
+    return ""
+
+
+def _reached(folder: MetadataFolder) -> dict[str, int]:
+    """Return file name → offset that the log has reached by this name. An index has a segment, with a record."""
+    names = set(os.listdir(folder.log))
+    bases = {match[1] for match in map(MAYBE_SEGMENT.fullmatch, names) if match is not None}
+    found = [match for match in map(_REACHED.fullmatch, names) if match is not None and match[1] not in bases]
+    return {match[0]: int(match[1]) + (match[2] is not None) for match in found}
 
 
 CONTROL_FOOTER, CONTROL_KRAFT_VERSION, CONTROL_VOTERS = 4, 5, 6  # org.apache.kafka.common.record.ControlRecordType
@@ -263,12 +318,13 @@ def kraft_version_of(record: MetadataRecord) -> int:
     return int.from_bytes(record.value[2:4], signed=True)
 
 
-def read_file(path: Path, *, last: bool, outline: bool = False) -> Iterator[MetadataBatch]:
+def read_file(path: Path, *, last: bool, outline: bool = False, whole: bool = False) -> Iterator[MetadataBatch]:
     """The batches of one file. `last`: a cut-off batch at its end is not damage, but an interrupted write.
 
-    `outline`: decode only control batches, the others get no records; many times faster.
+    `whole`: it is damage nevertheless, because the bytes of a copy can be missing; zeros are not. `outline`: decode
+    only control batches, the others get no records; many times faster.
     """
-    for batch in _batches(path, last=last):
+    for batch in _batches(path, last=last, whole=whole):
         try:
             found: tuple[MetadataRecord, ...] = ()
             if batch.is_control or not outline:
@@ -276,38 +332,55 @@ def read_file(path: Path, *, last: bool, outline: bool = False) -> Iterator[Meta
                 found = tuple(_record(span, data, batch.is_control) for span in records(batch, data))
         except LogFormatError as error:
             raise damaged(path, error.sentence) from error
-        whole = bytes(batch.data)
+        content = bytes(batch.data)
         yield MetadataBatch(
             position=batch.position,
             base_offset=batch.base_offset,
             last_offset=batch.last_offset,
-            epoch=int.from_bytes(whole[_EPOCH_AT : _EPOCH_AT + 4], signed=True),
+            epoch=int.from_bytes(content[_EPOCH_AT : _EPOCH_AT + 4], signed=True),
             timestamp=batch.base_timestamp,
             is_control=batch.is_control,
             records=found,
-            data=whole,
+            data=content,
         )
 
 
-def _batches(path: Path, *, last: bool) -> Iterator[RecordBatch]:
+def _batches(path: Path, *, last: bool, whole: bool = False) -> Iterator[RecordBatch]:
     with reading(path), os.fdopen(open_regular(path), "rb") as file:
         if os.fstat(file.fileno()).st_size == 0:
             return
         view = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     end = reach = 0
+    next_offset = base_offset(path.name) if MAYBE_SEGMENT.fullmatch(path.name) else 0
+    why = ""
     try:
         for batch in batches(view):
             reach = batch.position + batch.size
             check_crc(batch)
-            end = reach
+            end, next_offset = reach, batch.last_offset + 1
             yield batch
+        reach = len(view)
     except LogFormatError as error:
-        # A crash during a write leaves a cut-off last batch, or zeros from the file system.
-        if last and (reach == len(view) or not any(view[end:])):
-            return
-        raise damaged(path, error.sentence) from error
-    if end < len(view) and not last:
-        raise damaged(path, f"it is cut off after byte {end}")
+        why = error.sentence
+    rest = view[end:]
+    if not rest or (last and not any(rest)):  # zeros are of the file system
+        return
+    # A crash during a write leaves a cut-off last batch.
+    if whole or not last or reach < len(view) or _has_batch(rest[1:], next_offset):
+        raise damaged(path, why or f"it is cut off after byte {end}")
+
+
+def _has_batch(data: memoryview, offset: int) -> bool:
+    """Whether a whole batch after `offset` begins in `data`: what is before it was not cut off by a crash. The length
+    of a batch is not covered by its CRC."""
+    for at in (match.start() for match in _MAYBE_BATCH.finditer(data)):
+        found, length = PREFIX.unpack_from(data, at)
+        size = PREFIX.size + length
+        if found > offset and LEAST_LENGTH[2] <= length and at + size <= len(data):
+            crc = int.from_bytes(data[at + _ATTRIBUTES_AT - 4 : at + _ATTRIBUTES_AT])
+            if crc32c(data[at + _ATTRIBUTES_AT : at + size]) == crc:
+                return True
+    return False
 
 
 def _record(span: RecordSpan, data: bytes, is_control: bool) -> MetadataRecord:
@@ -428,15 +501,19 @@ def node_log(folder: MetadataFolder, node_id: int) -> NodeLog:
     state = quorum_state(folder)
     voters = frozenset(int(voter["voterId"]) for voter in state.get("currentVoters") or ())
     directories: dict[int, str] = {}
-    newest_epoch = max([epoch, *(one for one, _ in leader_epochs(folder))])
+    newest_epoch, in_log = epoch, -1
     for batch, is_log in read_start(folder, newest, outline=True):
         if is_log:
             epoch, end = batch.epoch, batch.last_offset + 1
-            newest_epoch = max(newest_epoch, epoch)
+            in_log = max(in_log, epoch)
         for record in batch.records:
             if record.type == CONTROL_VOTERS:
                 directories = {one["voterId"]: one["voterDirectoryId"] for one in decode_voters(record.value)}
                 voters = frozenset(directories)
+    known = max((one for one, _ in leader_epochs(folder)), default=-1)
+    if in_log > known >= 0:  # Kafka writes an epoch there first, and no CRC covers that of a batch
+        raise damaged(folder.log, f"its last batch is of epoch {in_log}, and {LEADER_EPOCHS} ends with epoch {known}")
+    newest_epoch = max(newest_epoch, in_log, known)
     return NodeLog(
         node_id=node_id,
         epoch=epoch,

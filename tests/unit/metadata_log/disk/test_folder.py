@@ -12,6 +12,7 @@ from kafka_rollout.base.errors import UserError
 from kafka_rollout.formats.checkpoint_files import parse_epochs
 from kafka_rollout.metadata_log.classes.replay import read_contents, write_plain
 from kafka_rollout.metadata_log.disk.folder import (
+    Checkpoint,
     MetadataFolder,
     log_range,
     node_log,
@@ -94,6 +95,88 @@ def test_a_snapshot_that_is_cut_off_is_told(folder: MetadataFolder, lost: int) -
     os.truncate(path, path.stat().st_size - lost)
     with pytest.raises(UserError, match="is damaged or not complete"):
         list(read_checkpoint(path))
+
+
+def started(folder: MetadataFolder, snapshot: Checkpoint | None = None) -> int:
+    return read_contents(folder, snapshot=snapshot).end_offset
+
+
+def without_its_last_segment(folder: MetadataFolder) -> None:
+    split(folder, 45)
+    for path in folder.log.glob(f"{45:020}.*"):
+        path.unlink()
+
+
+@pytest.mark.parametrize("name", ["leader-epoch-checkpoint", f"{57:020}.snapshot", f"{45:020}.index"])
+def test_a_log_that_lost_its_last_segment_is_told_by_the_files_beside_it(folder: MetadataFolder, name: str) -> None:
+    stopped, index = folder.log / f"{57:020}.snapshot", folder.log / f"{45:020}.index"
+    epochs = folder.log / "leader-epoch-checkpoint"
+    without_its_last_segment(folder)
+    for path in (stopped, index):
+        path.write_bytes(b"") if path.name == name else path.unlink(missing_ok=True)
+    assert name == epochs.name or f"by {name}" in lost(folder)
+    for path in (stopped, index):
+        path.unlink(missing_ok=True)
+    epochs.write_text("0\n2\n1 0\n2 45\n")
+    assert started(folder) == 45, "an epoch without a record begins at the end of the log"
+    epochs.write_text("0\n2\n1 0\n2 46\n")
+    assert "segments end at offset 45, and by leader-epoch-checkpoint the log reached offset 46" in lost(folder)
+    epochs.write_text("0\n0\n")
+    assert "leader-epoch-checkpoint is missing or empty, so it is unknown how far the log went" in lost(folder)
+
+
+def lost(folder: MetadataFolder) -> str:
+    with pytest.raises(UserError) as error:
+        started(folder, folder.checkpoints[-1])
+    return error.value.sentence
+
+
+def test_a_snapshot_beyond_the_log_replaces_it_only_in_a_later_epoch(folder: MetadataFolder) -> None:
+    newest = folder.checkpoints[-1].path
+    beyond = newest.rename(newest.with_name(f"{60:020}-{1:010}.checkpoint"))
+    assert f"end at offset 57, and by {beyond.name} the log reached offset 60" in lost(folder)
+    beyond.rename(newest.with_name(f"{60:020}-{2:010}.checkpoint"))
+    assert started(folder, folder.checkpoints[-1]) == 60, "Kafka fetched it, and removes the log when it starts"
+
+
+def test_a_leader_has_a_record_of_its_epoch(folder: MetadataFolder) -> None:
+    state = folder.log / "quorum-state"
+    text = state.read_text()
+    state.write_text(text.replace('"leaderEpoch":1', '"leaderEpoch":4'))
+    assert "by quorum-state its node led epoch 4, of which it has no record" in lost(folder)
+    state.write_text(text.replace('"leaderEpoch":1', '"leaderEpoch":4').replace('"leaderId":1', '"leaderId":2'))
+    assert started(folder) == 57, "a follower can be behind"
+
+
+def test_a_cut_off_batch_at_the_end_is_not_all_that_there_was(folder: MetadataFolder) -> None:
+    os.truncate(folder.segments[0], folder.segments[0].stat().st_size - 5)
+    assert "is damaged or not complete: it is cut off after byte" in lost(folder)
+
+
+def test_zeros_at_the_end_are_no_records(folder: MetadataFolder) -> None:
+    with folder.segments[0].open("ab") as file:
+        file.write(b"\0" * 100)
+    assert started(folder) == 57
+
+
+def test_every_bit_of_the_length_of_a_batch_is_seen(folder: MetadataFolder) -> None:
+    (segment,) = folder.segments
+    data, position = segment.read_bytes(), list(read_log(folder))[3].position
+    for bit in range(32):
+        changed = bytearray(data)
+        changed[position + 8 + bit // 8] ^= 1 << bit % 8
+        segment.write_bytes(changed)
+        with pytest.raises(UserError, match="is damaged"):
+            log_range(folder)
+
+
+def test_an_epoch_that_falls_is_damage(folder: MetadataFolder) -> None:
+    (segment,) = folder.segments
+    data = bytearray(segment.read_bytes())
+    data[list(read_log(folder))[3].position + 13] ^= 1
+    segment.write_bytes(data)
+    with pytest.raises(UserError, match="its epoch falls from 65537 to 1"):
+        list(read_log(folder))
 
 
 def test_a_segment_that_is_missing_is_a_gap(folder: MetadataFolder) -> None:

@@ -47,21 +47,40 @@ def test_an_epoch_of_a_leader_without_records_is_known(folder: MetadataFolder) -
 
 def test_an_election_that_left_nothing_in_the_log_is_known_all_the_same(folder: MetadataFolder) -> None:
     state = json.loads((folder.log / "quorum-state").read_text())
-    (folder.log / "quorum-state").write_text(json.dumps({**state, "leaderEpoch": 8}))
+    (folder.log / "quorum-state").write_text(json.dumps({**state, "leaderEpoch": 8, "leaderId": -1}))
     found = node_log(folder, 1)
     assert (found.epoch, found.known_epoch) == (1, 8)
 
 
-def test_a_write_that_was_cut_short_does_not_count_and_is_no_damage(folder: MetadataFolder) -> None:
-    last = list(read_log(folder))[-1]
+def test_a_log_whose_last_batch_is_cut_off_is_not_compared(folder: MetadataFolder) -> None:
     os.truncate(folder.segments[-1], folder.segments[-1].stat().st_size - 3)
-    assert node_log(folder, 1).end_offset == last.base_offset
+    with pytest.raises(UnreadableLogError, match="it is cut off after byte"):
+        log_of(folder.root, 1, str(folder.cluster_id))
 
 
-def test_a_snapshot_alone_is_a_log_that_ends_with_it(folder: MetadataFolder) -> None:
-    for segment in folder.segments:
-        segment.unlink()
-    assert (node_log(folder, 1).epoch, node_log(folder, 1).end_offset) == (1, 37)
+def test_a_log_that_lost_its_end_is_not_compared(folder: MetadataFolder) -> None:
+    (folder.log / "leader-epoch-checkpoint").write_text("0\n3\n1 0\n3 500\n4 9000\n")
+    with pytest.raises(UnreadableLogError, match=r"end at offset 57, and by leader-epoch-checkpoint .* offset 9000"):
+        log_of(folder.root, 1, str(folder.cluster_id))
+
+
+def test_an_epoch_that_no_leader_had_does_not_decide(folder: MetadataFolder) -> None:
+    last = list(read_log(folder))[-1]
+    data = bytearray(folder.segments[-1].read_bytes())
+    data[last.position + 12] ^= 1  # partitionLeaderEpoch
+    folder.segments[-1].write_bytes(data)
+    with pytest.raises(UserError, match="is of epoch 16777217, and leader-epoch-checkpoint ends with epoch 1"):
+        node_log(folder, 1)
+
+
+def test_a_snapshot_that_was_installed_is_a_log_that_ends_with_it(folder: MetadataFolder) -> None:
+    for path in (*folder.segments, folder.log / "leader-epoch-checkpoint"):
+        path.unlink()
+    with pytest.raises(UserError, match="it has no segment"):
+        node_log(folder, 1)
+    newest = folder.checkpoints[-1].path
+    newest.rename(newest.with_name(newest.name.replace("0000000001.", "0000000102.")))
+    assert (node_log(folder, 1).epoch, node_log(folder, 1).end_offset) == (102, 37)
 
 
 def test_damage_a_missing_log_and_a_torn_quorum_state_are_told_from_the_log_of_another(
