@@ -172,9 +172,10 @@ def find_listeners(config: Mapping[str, str]) -> Listeners:
 
 
 def _settings(name: str, config: Mapping[str, str]) -> dict[str, str]:
-    """A line of SASL for one mechanism counts only with the prefix of a listener (ChannelBuilders)."""
+    """A line of SASL for one mechanism counts only with the prefix of a listener (ChannelBuilders), and the prefix only
+    in lower case (ListenerName.configPrefix)."""
     prefix = f"listener.name.{name.lower()}."
-    own = {key[len(prefix) :]: value for key, value in config.items() if key.lower().startswith(prefix)}
+    own = {key[len(prefix) :]: value for key, value in config.items() if key.startswith(prefix)}
     general = {
         key: value
         for key, value in config.items()

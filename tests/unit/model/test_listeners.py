@@ -33,3 +33,15 @@ def test_a_name_that_is_a_protocol_keeps_it_without_a_map() -> None:
 def test_a_listener_that_only_a_config_provider_maps_can_authenticate() -> None:
     config = _COMBINED | {"listener.security.protocol.map": "${file:/etc/kafka/listeners:map}"}
     assert has_sasl(config)
+
+
+def test_the_prefix_of_a_listener_counts_in_lower_case_only() -> None:
+    config = {
+        "listeners": "EXTERNAL://:9092",
+        "listener.security.protocol.map": "EXTERNAL:SASL_SSL",
+        "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+        "listener.name.EXTERNAL.sasl.enabled.mechanisms": "PLAIN",
+    }
+    assert find_listeners(config).mechanisms == {"SCRAM-SHA-512"}, "Kafka ignores the line"
+    config["listener.name.external.sasl.enabled.mechanisms"] = "OAUTHBEARER"
+    assert find_listeners(config).mechanisms == {"OAUTHBEARER"}
