@@ -46,14 +46,18 @@ class CarriedSecurity:
         return ClientSecurity.from_json(self.settings, "The security settings").model_copy(update=paths)
 
     def to_json(self) -> str:
-        """With secrets, for the standard input of a process."""
-        return json.dumps({"settings": self.settings, "files": {name: data.decode() for name, data in self.files}})
+        """With secrets, for the standard input of a process. Comments of a PEM file can have any encoding."""
+        files = {name: data.decode(errors="surrogateescape") for name, data in self.files}
+        return json.dumps({"settings": self.settings, "files": files})
 
     @classmethod
     def from_json(cls, text: str) -> CarriedSecurity:
         """Read `to_json`."""
         data = json.loads(text)
-        return cls(data["settings"], tuple((name, content.encode()) for name, content in data["files"].items()))
+        return cls(
+            data["settings"],
+            tuple((name, content.encode(errors="surrogateescape")) for name, content in data["files"].items()),
+        )
 
 
 def _read(path: str) -> bytes:

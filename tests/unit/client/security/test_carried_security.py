@@ -72,3 +72,13 @@ def test_a_process_gets_the_files_that_are_only_in_the_memory_of_another_one(tmp
     ca_location, key_location, key = done.stdout.split("\n", 2)
     assert (ca_location, key.strip()) == (str(ca), (tmp_path / "ca.key").read_text().strip())
     assert key_location.startswith("/proc/self/fd/"), "the file is its own, not that of the process that ends"
+
+
+def test_a_pem_file_with_comments_in_latin_1_arrives_byte_by_byte(tmp_path: Path) -> None:
+    ca = certificate(tmp_path, "ca")
+    content = "subject=/O=Autoridad de Certificación\n".encode("latin-1") + ca.read_bytes()
+    ca.write_bytes(content)
+    packed = CarriedSecurity.pack(ClientSecurity(protocol="SSL", ca_location=str(ca)))
+    arrived = CarriedSecurity.from_json(packed.to_json())
+    assert arrived == packed
+    assert Path(arrived.unpack().ca_location or "").read_bytes() == content
