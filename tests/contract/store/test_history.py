@@ -457,7 +457,7 @@ def test_the_events_of_one_kind_in_the_other_runs_of_a_cluster(store: Store) -> 
 
 def test_the_events_of_some_kinds_by_other_run_with_those_that_cannot_be_read(store: Store) -> None:
     seen = LogSeen(node_id=1, seen=SeenLog(pid=7, started_at=1.0, loaded=('x "kind":"approval"}',)))
-    for name in ("first", "damaged", "newer", "short", "own"):
+    for name in ("first", "damaged", "moved", "newer", "short", "own"):
         store.run(name).record(seen)
         store.run(name).record(ALICE)
     store.run("first").record(replace(ALICE, by="bob", reason="ü\n" * 200))
@@ -465,13 +465,15 @@ def test_the_events_of_some_kinds_by_other_run_with_those_that_cannot_be_read(st
     store.run("empty").save_fingerprints({1: "x"})
     with store.database().begin() as connection:
         ids = {row.run_id: row.id for row in connection.execute(select(runs))}
-        connection.execute(update(events).where(events.c.run == ids["damaged"], events.c.number == 1).values(body="{"))
+        connection.execute(update(events).where(events.c.run == ids["damaged"], events.c.number == 2).values(body="{"))
+        other_kind = (events.c.run == ids["moved"], events.c.number == 1)
+        connection.execute(update(events).where(*other_kind).values(kind=Approval.kind))
         changed = '{"at":1.0,"data":{"who":"alice"},"kind":"approval"}'
         of_newer = (events.c.run == ids["newer"], events.c.number == 2)
         connection.execute(update(events).where(*of_newer).values(body=changed))
         connection.execute(delete(events).where(events.c.run == ids["short"], events.c.number == 1))
     found = store.run("own").events_by_other_run(Approval, GateChecked)
-    assert {run_id for run_id, known in found.items() if known is None} == {"damaged", "newer", "short"}
+    assert {run_id for run_id, known in found.items() if known is None} == {"damaged", "moved", "newer", "short"}
     assert [one.by for one in events_of(found["first"] or (), Approval)] == ["alice", "bob"]
     assert found["empty"] == ()
-    assert found.keys() == {"first", "damaged", "newer", "short", "empty"}
+    assert found.keys() == {"first", "damaged", "moved", "newer", "short", "empty"}

@@ -204,7 +204,7 @@ def test_a_roll_that_was_not_compared(world: FakeCluster, tmp_path: Path, monkey
 
 def test_a_history_that_cannot_be_read_is_unknown(world: FakeCluster, tmp_path: Path, roll: ClusterPorts) -> None:
     with roll.run._database.begin() as connection:  # type: ignore[attr-defined]
-        connection.execute(update(events).where(events.c.number == 1).values(body="{"))
+        connection.execute(update(events).where(events.c.kind == ContentsCompared.kind).values(body="{"))
     assert lines_of_levels(world, tmp_path) == [f"Run roll: {UNREAD}"]
 
 

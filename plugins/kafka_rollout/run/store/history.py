@@ -9,13 +9,26 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Row, and_, bindparam, case, delete, exists, func, insert, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    and_,
+    bindparam,
+    delete,
+    exists,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
 
 from kafka_rollout.base.errors import FatalError, UserError
 from kafka_rollout.base.json_forms import from_json, to_json
@@ -59,8 +72,6 @@ _BEFORE_STOP = (
         before_stops.c.node_id == bindparam("node_id"),
     )
 )
-_END = 64  # characters, more than the name of a kind has
-_AT_ONCE = 500  # values in a statement
 _READS = 5  # of a document that another process replaces at the same time
 
 
@@ -159,7 +170,7 @@ class SqlRunStore:
         body = canonical_json({"at": event.at or self._clock(), "kind": kind, "data": data})
         with self._writing() as (connection, run):
             number = run.event_count + 1
-            connection.execute(_NEW_EVENT, {"run": run.id, "number": number, "body": body})
+            connection.execute(_NEW_EVENT, {"run": run.id, "number": number, "kind": kind, "body": body})
             self._count(connection, run, event_count=number, updated_at=self._database.now(connection))
 
     def events(self) -> tuple[Event, ...]:
@@ -173,43 +184,40 @@ class SqlRunStore:
 
     def events_of_other_runs(self, kind: type[E]) -> tuple[E, ...]:
         """As in RunQueries. A damaged row is left out."""
-        others = and_(runs.c.cluster == self.cluster, runs.c.run_id != self.run_id)
-        of_kind = events.c.body.endswith(f'"kind":"{kind.kind}"}}')  # of canonical JSON
         found = list[Event]()
-        for row in self._database.read(select(events).join(runs).where(others, of_kind)):
+        for row in self._events_of_others([kind]):
             with suppress(FatalError):
                 found.append(self._event(row))
         return events_of(sorted(found, key=lambda one: one.at), kind)
 
     def events_by_other_run(self, *kinds: type[Event]) -> dict[str, tuple[Event, ...] | None]:
-        """As in RunQueries. SQLite takes long to compare many texts with several patterns, so the ends of all events
-        are read first: canonical JSON ends with the kind."""
-        others = and_(runs.c.cluster == self.cluster, runs.c.run_id != self.run_id)
-        length = func.length(events.c.body)
-        end = func.substr(events.c.body, case((length > _END, length - _END), else_=1)).label("end")
-        ends: dict[int, dict[int, str]] = {}
-        for row in self._database.read(select(events.c.run, events.c.number, end).join(runs).where(others)):
-            ends.setdefault(row.run, {})[row.number] = row.end
-        suffixes = tuple(f'"kind":"{kind.kind}"}}' for kind in kinds)
-        found: dict[str, tuple[Event, ...] | None] = {}
-        for run in self._database.read(select(runs).where(others).order_by(runs.c.created_at, runs.c.id)):
-            known = ends.get(run.id, {})
-            numbers = [number for number, text in known.items() if text.endswith(suffixes)]
-            is_whole = len(known) >= run.event_count and all(text.endswith('"}') for text in known.values())
-            found[run.run_id] = self._read_some(run.id, sorted(numbers)) if is_whole else None
-        return found
+        """As in RunQueries."""
+        count = func.count(events.c.number).label("found")
+        query = select(runs, count).outerjoin(events).where(self._others).group_by(runs.c.id)
+        whole = self._database.read(query.order_by(runs.c.created_at, runs.c.id))
+        rows: dict[int, list[Row[Any]]] = {}
+        for row in self._events_of_others(kinds):
+            rows.setdefault(row.run, []).append(row)
+        return {
+            run.run_id: self._read_all(rows.get(run.id, ())) if run.found >= run.event_count else None for run in whole
+        }
 
-    def _read_some(self, run: int, numbers: Sequence[int]) -> tuple[Event, ...] | None:
-        """Return the events of a run with these numbers; None if one is damaged."""
-        found = list[Event]()
-        for first in range(0, len(numbers), _AT_ONCE):
-            some = (events.c.run == run, events.c.number.in_(numbers[first : first + _AT_ONCE]))
-            for row in self._database.read(select(events).where(*some).order_by(events.c.number)):
-                try:
-                    found.append(self._event(row))
-                except FatalError:
-                    return None
-        return None if any(isinstance(one, Unknown) for one in found) else tuple(found)
+    @property
+    def _others(self) -> ColumnElement[bool]:
+        return and_(runs.c.cluster == self.cluster, runs.c.run_id != self.run_id)
+
+    def _events_of_others(self, kinds: Collection[type[Event]]) -> Sequence[Row[Any]]:
+        """Return the rows of events of these kinds, those of a run in their order."""
+        query = select(events).join(runs).where(self._others, events.c.kind.in_([kind.kind for kind in kinds]))
+        return self._database.read(query.order_by(events.c.run, events.c.number))
+
+    def _read_all(self, rows: Iterable[Row[Any]]) -> tuple[Event, ...] | None:
+        """Return the events; None if one is damaged."""
+        try:
+            found = tuple(map(self._event, rows))
+        except FatalError:
+            return None
+        return None if any(isinstance(one, Unknown) for one in found) else found
 
     def known_claims(self, nonces: Collection[str]) -> frozenset[str]:
         """As in RunQueries. A nonce that was known stays known, so only new ones need the database."""
@@ -383,7 +391,9 @@ class SqlRunStore:
     def _event(self, row: Row[Any]) -> Event:
         try:
             body = json.loads(row.body)
-            return decode(str(body["kind"]), float(body["at"]), dict(body["data"]))
+            if body["kind"] != row.kind:
+                raise ValueError("another kind")
+            return decode(row.kind, float(body["at"]), dict(body["data"]))
         except (ValueError, TypeError, KeyError):
             raise FatalError(
                 f"Event {row.number} of run {self.run_id} of cluster {self.cluster} is damaged.",
@@ -434,7 +444,7 @@ def list_asking_runs(database: Database, cluster: str) -> tuple[str, ...]:
     process searches all runs once, later those that asked and those with events since.
     """
     newest = and_(events.c.run == runs.c.id, events.c.number > runs.c.event_count - _NEWEST)
-    asks = exists().where(newest, events.c.body.like(f'%"kind":"{Asked.kind}"}}'))
+    asks = exists().where(newest, events.c.kind == Asked.kind)
     query = select(runs.c.id, runs.c.run_id).where(runs.c.cluster == cluster)
     since, known = _ASKING.get((database.name, cluster), (0.0, ()))
     with database.reading() as connection:

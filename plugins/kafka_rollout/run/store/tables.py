@@ -59,7 +59,15 @@ runs = _table(
     version=Integer,
 )
 
-events = _table("events", key=("run", "number"), number=Integer, body=Text)
+# `kind`: that in the body, which queries must not search for.
+events = _table(
+    "events",
+    Index("events_kind", "kind", "run"),
+    key=("run", "number"),
+    number=Integer,
+    kind=_NAME,
+    body=Text,
+)
 
 # `sha256`: of the body.
 plans = _table("plans", key=("run",), body=Text, sha256=_HASH)

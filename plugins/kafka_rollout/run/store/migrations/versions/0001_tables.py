@@ -91,7 +91,8 @@ def upgrade() -> None:
     )
     step = {"release_step": _NAME, "node_id": sa.Integer}
     _create("before_stops", key=("run", *step), run=_ID, **step, body=sa.Text)
-    _create("events", key=("run", "number"), run=_ID, number=sa.Integer, body=sa.Text)
+    _create("events", key=("run", "number"), run=_ID, number=sa.Integer, kind=_NAME, body=sa.Text)
+    op.create_index("events_kind", "events", ["kind", "run"], unique=False)
     _create("fingerprints", key=("run", "node_id"), run=_ID, node_id=sa.Integer, hash=sa.String(64))
     _create("plans", key=("run",), run=_ID, body=sa.Text, sha256=sa.String(64))
     _create(
