@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from kafka_rollout.run.events import START_TRAFFIC, Event, StepEnded, StepOutcome, events_of
-from kafka_rollout.run.traffic import Discrepancy, TrafficSample, TrafficVerdict
+from kafka_rollout.run.step_events import Stopping
+from kafka_rollout.run.traffic import (
+    PLAIN_PRODUCER,
+    TRANSACTIONAL_PRODUCER,
+    Discrepancy,
+    TrafficSample,
+    TrafficVerdict,
+)
 
 LOST = Discrepancy(
     kind="lost",
@@ -28,8 +35,18 @@ def traffic_of_run(events: Sequence[Event], *lost: Discrepancy) -> TrafficVerdic
 
 
 def samples_of_run(events: Sequence[Event]) -> tuple[TrafficSample, ...]:
+    """Each node leads partitions in each second."""
     first, last = int(events[0].at), int(events[-1].at)
-    return tuple(TrafficSample(float(at), 1.0, 30, committed=15) for at in range(first - 10, last + 10))
+    leaders = led_by({event.node_id for event in events_of(events, Stopping)})
+    return tuple(
+        TrafficSample(float(at), 1.0, 30, committed=15, leaders=leaders) for at in range(first - 10, last + 10)
+    )
+
+
+def led_by(brokers: Iterable[int], records: int = 5) -> dict[str, dict[str, int]]:
+    """Return the records that each of these brokers acknowledged to each producer."""
+    of_brokers = dict.fromkeys(map(str, brokers), records)
+    return {PLAIN_PRODUCER: of_brokers, TRANSACTIONAL_PRODUCER: of_brokers}
 
 
 def compared_traffic(*lost: Discrepancy) -> TrafficVerdict:

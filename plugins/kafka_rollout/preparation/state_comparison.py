@@ -192,11 +192,11 @@ def record_traffic_so_far(run: Run) -> tuple[str, ...]:
 
 
 def _unproved_traffic(run: Run) -> tuple[tuple[str, ...], str]:
-    events = run.history.events()
+    events, brokers = run.history.events(), {broker.node_id for broker in run.cluster.brokers}
 
     def check() -> CoveredVerdict | None:
         verdict = run.ports.traffic.check()
-        return None if verdict is None else cover_node_steps(verdict, events, planned=True)
+        return None if verdict is None else cover_node_steps(verdict, events, brokers, planned=True)
 
     try:
         covered = until(

@@ -96,8 +96,8 @@ def record_traffic(ports: ClusterPorts, verdict: TrafficVerdict) -> CoveredVerdi
 
     Its series is only in the attachment.
     """
-    terms = ports.run.load_plan().terms
-    covered = cover_node_steps(verdict, ports.run.events(), planned=terms is not None and terms.traffic)
+    terms, brokers = ports.run.load_plan().terms, {broker.node_id for broker in ports.cluster.brokers}
+    covered = cover_node_steps(verdict, ports.run.events(), brokers, planned=terms is not None and terms.traffic)
     ports.run.attach(TRAFFIC_VERDICT, {**asdict(covered), "ok": covered.ok})
     ports.run.record(TrafficCompared(verdict=replace(covered, series=())))
     return covered

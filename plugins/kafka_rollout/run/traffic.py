@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from itertools import groupby
@@ -37,6 +37,9 @@ class TrafficSample(NamedTuple):
     """
     committed: int | None = None
     """Those of the acknowledged records whose transactions were committed. None: no transactional producer ran."""
+    leaders: Mapping[str, Mapping[str, int]] = {}
+    """Producer → broker → records that this broker acknowledged as a leader. 0: it acknowledged none for SILENCE_S, and
+    leads a partition."""
 
     @property
     def of_producers(self) -> Mapping[str, int]:
@@ -44,6 +47,12 @@ class TrafficSample(NamedTuple):
         if self.committed is None:
             return {PLAIN_PRODUCER: self.acknowledged}
         return {PLAIN_PRODUCER: self.acknowledged - self.committed, TRANSACTIONAL_PRODUCER: self.committed}
+
+    @property
+    def counts(self) -> Mapping[tuple[str, str], int]:
+        """Acknowledged records by producer and broker; "": of all brokers."""
+        of_leaders = {(name, broker): number for name, of in self.leaders.items() for broker, number in of.items()}
+        return {**{(name, ""): number for name, number in self.of_producers.items()}, **of_leaders}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,9 +66,9 @@ def condense(samples: Iterable[TrafficSample], most: int = MOST_SAMPLES) -> tupl
     """Return at most about `most` samples of the same time: those of one interval of 2, 4, 8, … seconds are merged.
 
     The intervals begin at fixed times, so that a merged series can be continued, and samples on both sides of a pause
-    are not merged: its seconds would have no place. Nor are samples with acknowledgements of a producer and those of a
-    silence of SILENCE_S seconds or more, which so has samples of its own: a merged sample with acknowledgements has
-    them all the time. No worst value is lost.
+    are not merged: its seconds would have no place. Nor are samples with acknowledgements of a producer, or of a broker
+    to it, and those of a silence of SILENCE_S seconds or more, which so has samples of its own: a merged sample with
+    acknowledgements has them all the time. No worst value is lost.
     """
     found = sorted(samples, key=lambda one: one.at)
     if not found:
@@ -69,7 +78,9 @@ def condense(samples: Iterable[TrafficSample], most: int = MOST_SAMPLES) -> tupl
         width *= 2
     if width == 1:
         return tuple(found)
-    parts = zip(_pauses_before(found), *(_silences(found, producer) for producer in _PRODUCERS), strict=True)
+    counts = [one.counts for one in found]
+    sources = dict.fromkeys(source for of_sample in counts for source in of_sample)
+    parts = zip(_pauses_before(found), *(_silences(found, counts, source) for source in sources), strict=True)
     intervals = groupby(zip(found, parts, strict=True), key=lambda one: (one[0].at // width, one[1]))
     return tuple(_merged([sample for sample, _ in group]) for _, group in intervals)
 
@@ -83,14 +94,16 @@ def _pauses_before(samples: Sequence[TrafficSample]) -> Iterator[int]:
         yield pauses
 
 
-def _silences(samples: Sequence[TrafficSample], producer: str) -> Iterator[int]:
-    """Yield for each sample the number of begins and ends of silences of a producer before it.
+def _silences(
+    samples: Sequence[TrafficSample], counts: Sequence[Mapping[tuple[str, str], int]], source: tuple[str, str]
+) -> Iterator[int]:
+    """Yield for each sample the number of begins and ends of silences of a source of acknowledgements before it.
 
     A time without an acknowledgement is a silence if it lasts SILENCE_S, or has no acknowledgement after it yet.
     """
     number, silent = 0, list[TrafficSample]()
-    for one in samples:
-        if not one.of_producers.get(producer):
+    for one, of_sample in zip(samples, counts, strict=True):
+        if not of_sample.get(source):
             silent.append(one)
             continue
         is_silence = bool(silent) and (number == 0 or one.at - silent[0].at >= SILENCE_S)
@@ -118,14 +131,29 @@ def _merged(samples: Sequence[TrafficSample]) -> TrafficSample:
         under_replicated=_worst(samples, lambda one: one.under_replicated),
         lag=_worst(samples, lambda one: one.lag),
         committed=sum(committed) if committed else None,
+        leaders=_of_leaders(samples),
     )
+
+
+def _of_leaders(samples: Sequence[TrafficSample]) -> dict[str, dict[str, int]]:
+    total: dict[str, dict[str, int]] = {}
+    for producer, broker, number in (
+        (producer, broker, number)
+        for one in samples
+        for producer, of_producer in one.leaders.items()
+        for broker, number in of_producer.items()
+    ):
+        of_brokers = total.setdefault(producer, {})
+        of_brokers[broker] = of_brokers.get(broker, 0) + number
+    return total
 
 
 def _worst(samples: Sequence[TrafficSample], value: Callable[[TrafficSample], N | None]) -> N | None:
     return max((found for one in samples if (found := value(one)) is not None), default=None)
 
 
-RESENT, BEFORE = "resent", "before"
+RESENT, BEFORE, NOT_LED = "resent", "before", "not led"
+INFORMATION = (RESENT, BEFORE, NOT_LED)
 _EXAMPLES = 10
 
 
@@ -142,7 +170,7 @@ class Discrepancy:
     """One kind of discrepancy."""
 
     kind: str
-    """Lost, moved, doubled, resent, leaked, torn, silent, empty, not covered, before or unknown."""
+    """Lost, moved, doubled, resent, leaked, torn, silent, empty, not covered, not led, before or unknown."""
     consumer: str
     count: int
     examples: tuple[str, ...]
@@ -156,6 +184,7 @@ class NodeStepTimes:
 
     name: str
     """Node and release step."""
+    node_id: int
     stopped_at: float
     started_at: float | None
     """None if it was not started."""
@@ -185,14 +214,14 @@ class TrafficVerdict:
 
     @property
     def failures(self) -> tuple[Discrepancy, ...]:
-        return tuple(found for found in self.discrepancies if found.kind not in (RESENT, BEFORE))
+        return tuple(found for found in self.discrepancies if found.kind not in INFORMATION)
 
     @property
     def is_clean(self) -> bool:
         """Return whether nothing failed and each kind of test traffic produced and consumed records.
 
         Records that a client sent again are reported, but the cluster stored what it was sent. So are node steps before
-        the traffic began: the run was started without it.
+        the traffic began, because the run was started without it, and those of brokers that led no partition of it.
         """
         has_transactions = self.transactions[TransactionOutcome.COMMITTED] > 0
         ran = self.acknowledged > 0 and (has_transactions or TRANSACTIONAL_PRODUCER in self.left_out)
@@ -225,19 +254,24 @@ class CoveredVerdict(TrafficVerdict):
         return found or (f"{OF_TRAFFIC}one kind of it has produced or consumed no record so far.",)
 
 
-def with_coverage(verdict: TrafficVerdict, steps: Sequence[NodeStepTimes], *, planned: bool) -> CoveredVerdict:
+def with_coverage(
+    verdict: TrafficVerdict, steps: Sequence[NodeStepTimes], brokers: Collection[int], *, planned: bool
+) -> CoveredVerdict:
     """Return the result, with a discrepancy for the node steps without acknowledged traffic of a producer.
 
     A step needs an acknowledgement of each producer between its start and the next stop: traffic that ended before or
-    during it shows nothing about it, and the plain producer shows nothing about transactions. What was acknowledged in
-    a period that was not compared is known by its samples. `planned`: the plan has traffic, so steps before its begin
-    count too; those before the begin of one producer do not, because a lower level can allow it later.
+    during it shows nothing about it, and the plain producer shows nothing about transactions. A step of one of
+    `brokers` (node ids) also needs one of the broker itself before its own next stop, because other leaders show
+    nothing about it. If it led no partition of the producer since its start, that is reported, and is no failure: not
+    every broker of a large cluster leads one. What was acknowledged in a period that was not compared is known by its
+    samples. `planned`: the plan has traffic, so steps before its begin count too; those before the begin of one
+    producer do not, because a lower level can allow it later.
     """
     found = [
         one
         for producer, what in _PRODUCERS.items()
         if producer not in verdict.left_out
-        for one in _uncovered(producer, what, verdict.series, steps, planned=planned)
+        for one in _uncovered(producer, what, verdict.series, steps, brokers, planned=planned)
     ]
     values = {one.name: getattr(verdict, one.name) for one in fields(verdict)}
     return CoveredVerdict(**{**values, "discrepancies": (*verdict.discrepancies, *found)})
@@ -254,6 +288,7 @@ def _uncovered(
     what: tuple[str, str],
     series: Sequence[TrafficSample],
     steps: Sequence[NodeStepTimes],
+    brokers: Collection[int],
     *,
     planned: bool,
 ) -> Iterator[Discrepancy]:
@@ -262,19 +297,34 @@ def _uncovered(
     ran = [one for one in series if producer in one.of_producers]
     acknowledged = [one for one in ran if one.of_producers[producer]]
 
-    def is_covered(step: NodeStepTimes) -> bool:
+    def after_start(
+        step: NodeStepTimes, samples: Iterable[TrafficSample], stops: Iterable[float]
+    ) -> Iterator[TrafficSample]:
+        """Yield the samples between the start of a step and the next of these stops."""
         started = step.stopped_at if step.started_at is None else step.started_at
         end = next((at for at in stops if at > started), float("inf")) + _CLOCKS_DIFFER_S
-        return any(one.at < end and one.at + one.seconds > started + _CLOCKS_DIFFER_S for one in acknowledged)
+        return (one for one in samples if one.at < end and one.at + one.seconds > started + _CLOCKS_DIFFER_S)
+
+    def of_broker(step: NodeStepTimes) -> int | None:
+        """Return the records that the started broker acknowledged; None if it led no partition."""
+        own_stops = sorted(one.stopped_at for one in steps if one.node_id == step.node_id)
+        leaders = [one.leaders.get(producer, {}) for one in after_start(step, ran, own_stops)]
+        found = [of[broker] for of in leaders if (broker := str(step.node_id)) in of]
+        return sum(found) if found or not any(leaders) else None  # without any leader, nothing is known
 
     first = min((one.at for one in ran), default=float("-inf"))
     began = min((one.at for one in series), default=first) if planned else float("-inf")
     before = [step for step in steps if began <= step.stopped_at + _CLOCKS_DIFFER_S < first]
-    during = [step for step in steps if step not in before and not is_covered(step)]
+    during = [step for step in steps if step not in before and not any(after_start(step, acknowledged, stops))]
+    rest = [step for step in steps if step.node_id in brokers and step not in before and step not in during]
+    records = {step: of_broker(step) for step in rest if step.started_at is not None}
+    silent, leaderless = ([step for step, number in records.items() if number == none] for none in (0, None))
     name, does_nothing = what
     for kind, uncovered, how in (
         (BEFORE, before, "began after the stops of"),
         (NOT_COVERED, during, f"{does_nothing} during"),
+        (NOT_COVERED, silent, "got no acknowledgement of the started broker in"),
+        (NOT_LED, leaderless, "wrote to no partition of the started broker in"),
     ):
         if uncovered:
             yield Discrepancy(

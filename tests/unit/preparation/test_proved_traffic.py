@@ -30,7 +30,7 @@ from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import FakeTraffic, fake_ports
 from tests.integration.harness.faults.without_live import stage_no_live
 from tests.running import carry_out
-from tests.traffic import LOST, compared_traffic, traffic_of_run
+from tests.traffic import LOST, compared_traffic, led_by, traffic_of_run
 
 QUICK: dict[str, Any] = {"rehearse": False, "scan": False, "soak_s": 0.0, "checks": 1, "interval_s": 1.0}
 UP = Request(target=R431, finalize=FinalizePolicy.AFTER_APPROVAL, traffic=True, **QUICK)
@@ -190,6 +190,31 @@ def test_a_retry_after_all_levels_were_raised_needs_no_traffic(tmp_path: Path) -
     world.traffic_problem = "Host b is gone."
     call = StepCall(ports=ports, request=UP, plan_or_none=ports.run.load_plan(), log=logging.getLogger(__name__))
     assert {one["error"] for one in finalize(call)} == {"NONE"}
+
+
+def test_a_broker_that_acknowledges_nothing_since_its_start_is_a_difference_before_levels_are_raised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other brokers acknowledge records of each producer all the time."""
+    world = world_of(R391)
+    ports, approver = fake_ports(world, tmp_path), Approver(of_differences=Decision.REJECTED)
+    (silent, *_) = brokers = [broker.node_id for broker in world.spec.brokers]
+    real = FakeTraffic.check
+
+    def check(self: FakeTraffic) -> TrafficVerdict | None:
+        started = [event.at for event in events_of(ports.run.events(), Started) if event.node_id == silent]
+        if (found := real(self)) is None or not started:
+            return found
+        since = {name: {**of, str(silent): 0} for name, of in led_by(brokers).items()}
+        series = (one._replace(leaders=since if one.at >= started[-1] else led_by(brokers)) for one in found.series)
+        return replace(found, series=tuple(series))
+
+    monkeypatch.setattr(FakeTraffic, "check", check)
+    with pytest.raises(RefusedError, match="alice did not approve the differences"):
+        carry_out(ports, UPGRADE, UP, approver)
+    lines = [one for one in approver.bodies[ApprovalOf.DIFFERENCES].splitlines() if "Test traffic: " in one]
+    assert ["acknowledgement of the started broker in 1 of 6 node steps" in one for one in lines] == [True] * 2
+    assert not is_raised(world)
 
 
 @pytest.mark.parametrize("end", ["ended", "denied"])

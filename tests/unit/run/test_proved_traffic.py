@@ -11,8 +11,8 @@ from tests.traffic import LOST, traffic_of_run
 
 STARTED = StepEnded(at=1.0, step=START_TRAFFIC, outcome=StepOutcome.DONE)
 NODE = Started(at=2.0, release_step="3.9.1-to-4.3.1", node_id=1, release=Release(4, 3, 1), pid=7, seconds=1.0)
-PASSED = TrafficCompared(at=3.0, verdict=cover_node_steps(traffic_of_run([NODE]), [NODE], planned=True))
-FAILED = TrafficCompared(at=3.0, verdict=cover_node_steps(traffic_of_run([NODE], LOST), [NODE], planned=True))
+PASSED = TrafficCompared(at=3.0, verdict=cover_node_steps(traffic_of_run([NODE]), [NODE], (), planned=True))
+FAILED = TrafficCompared(at=3.0, verdict=cover_node_steps(traffic_of_run([NODE], LOST), [NODE], (), planned=True))
 
 
 def test_the_traffic_is_compared_after_the_last_change_of_a_continued_run() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from itertools import groupby
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,8 +17,11 @@ from kafka_rollout.run.projections.nodes import cover_node_steps, node_step_time
 from kafka_rollout.run.step_events import Started, Stopping
 from kafka_rollout.run.traffic import TrafficSample, TrafficSeries, TrafficVerdict, condense
 from kafka_rollout.traffic.traffic_check import not_compared, together
+from tests.traffic import led_by
 
 START = 1_795_000_000.0
+BROKERS = (1, 2, 3)
+LED = led_by(BROKERS)
 VALUES = st.tuples(
     st.integers(0, 50),
     st.integers(0, 5),
@@ -77,7 +82,8 @@ def test_a_result_of_an_earlier_version_has_no_series() -> None:
 def _series(*acknowledged: tuple[int, int], begin: int = 0) -> tuple[TrafficSample, ...]:
     numbers = (30 if any(first <= at < end for first, end in acknowledged) else 0 for at in range(begin, 600))
     return tuple(
-        TrafficSample(START + at, 1.0, number, committed=number // 2) for at, number in enumerate(numbers, start=begin)
+        TrafficSample(START + at, 1.0, number, committed=number // 2, leaders=LED)
+        for at, number in enumerate(numbers, start=begin)
     )
 
 
@@ -122,7 +128,7 @@ ROLL = _events((1, 100, 110), (2, 200, 210), (3, 300, 310))
 def test_a_node_step_without_acknowledged_traffic_is_not_covered(
     acknowledged: list[tuple[int, int]], uncovered: tuple[str, ...]
 ) -> None:
-    found = cover_node_steps(_verdict(*acknowledged), ROLL, planned=True)
+    found = cover_node_steps(_verdict(*acknowledged), ROLL, BROKERS, planned=True)
     assert [one.examples for one in found.failures] == ([uncovered] * 2 if uncovered else []), "of both producers"
     assert found.ok is not bool(uncovered)
 
@@ -142,21 +148,21 @@ def test_a_producer_covers_no_node_step_for_the_other(committed: range, uncovere
     def sample(at: int) -> TrafficSample:
         seen = 15 if at in committed else 0
         if alone == "plain":
-            return TrafficSample(START + at, 1.0, 15 + seen, committed=seen)
-        return TrafficSample(START + at, 1.0, 15 + seen, committed=15)
+            return TrafficSample(START + at, 1.0, 15 + seen, committed=seen, leaders=LED)
+        return TrafficSample(START + at, 1.0, 15 + seen, committed=15, leaders=LED)
 
-    found = cover_node_steps(replace(_verdict(), series=condense(map(sample, range(600)))), ROLL, planned=True)
+    found = cover_node_steps(replace(_verdict(), series=condense(map(sample, range(600)))), ROLL, BROKERS, planned=True)
     assert [one.examples for one in found.failures] == ([uncovered] if uncovered else [])
     assert all(("committed no transaction" in one.sentence) is (alone == "plain") for one in found.failures)
 
 
-@pytest.mark.parametrize("waited", [0, 50_000])
+@pytest.mark.parametrize("waited", [0, 20_000])
 @pytest.mark.parametrize("last_s", [0, 12, 100, 205, 290, 308, 314])
 def test_what_a_series_covers_does_not_depend_on_how_long_it_is(waited: int, last_s: int) -> None:
     """`last_s`: the last acknowledgement, in seconds of the roll, while the traffic goes on. `waited`: seconds before,
     for example for a maintenance window."""
     series = (_sample(at, 30 if at <= last_s else 0) for at in range(-waited, 1800))
-    found = cover_node_steps(replace(_verdict(), series=condense(series)), ROLL, planned=True)
+    found = cover_node_steps(replace(_verdict(), series=condense(series)), ROLL, BROKERS, planned=True)
     left = [f"a-to-b node {node}" for node, started in ((1, 110), (2, 210), (3, 310)) if last_s < started + 5]
     assert [one.examples for one in found.failures] == ([tuple(left)] * 2 if left else [])
 
@@ -168,29 +174,105 @@ def test_short_silences_do_not_keep_a_series_from_becoming_short() -> None:
 
 
 def _sample(at: int, acknowledged: int) -> TrafficSample:
-    return TrafficSample(START + at, 1.0, acknowledged, committed=acknowledged // 2)
+    return TrafficSample(START + at, 1.0, acknowledged, committed=acknowledged // 2, leaders=LED)
 
 
 def test_a_producer_that_the_levels_allow_later_covers_the_node_steps_from_then_on() -> None:
     """A run that lowers transaction.version starts the transactional producer at the lower level."""
     late = tuple(one if one.at >= START + 150 else one._replace(committed=None) for one in _series((0, 600)))
-    found = cover_node_steps(replace(_verdict(), series=condense(late)), ROLL, planned=True)
+    found = cover_node_steps(replace(_verdict(), series=condense(late)), ROLL, BROKERS, planned=True)
     assert (found.ok, [(one.kind, one.examples) for one in found.discrepancies]) == (
         True,
         [("before", ("a-to-b node 1",))],
     )
     never = tuple(one._replace(committed=None) for one in late)
-    assert not cover_node_steps(replace(_verdict(), series=never), ROLL, planned=True).ok
+    assert not cover_node_steps(replace(_verdict(), series=never), ROLL, BROKERS, planned=True).ok
     left_out = replace(_verdict(), series=never, left_out=("producer-transactional",))
-    assert cover_node_steps(left_out, ROLL, planned=True).ok
+    assert cover_node_steps(left_out, ROLL, BROKERS, planned=True).ok
 
 
 def test_nodes_that_all_stop_together_are_covered_by_the_traffic_after_their_start() -> None:
     offline = _events((1, 100, None), (2, 101, None))
     offline += [replace(one, at=START + 160) for one in _events((1, 0, 0), (2, 0, 0)) if isinstance(one, Started)]
-    assert cover_node_steps(_verdict((0, 95), (165, 600)), offline, planned=True).ok
-    assert not cover_node_steps(_verdict((0, 95)), offline, planned=True).ok
-    assert cover_node_steps(_verdict(), [], planned=True).ok, "no node was stopped"
+    assert cover_node_steps(_verdict((0, 95), (165, 600)), offline, BROKERS, planned=True).ok
+    assert not cover_node_steps(_verdict((0, 95)), offline, BROKERS, planned=True).ok
+    assert cover_node_steps(_verdict(), [], BROKERS, planned=True).ok, "no node was stopped"
+
+
+def _led(at: int, node: int, from_s: int, records: int | None) -> TrafficSample:
+    """`node` has acknowledged `records` a second since `from_s` (None: it leads no partition), the others 5."""
+    leaders = led_by({*BROKERS} - {node})
+    if at < from_s or records is not None:
+        own = led_by([node], 5 if at < from_s else records or 0)
+        leaders = {name: {**of, **own[name]} for name, of in leaders.items()}
+    return TrafficSample(START + at, 1.0, 30, committed=15, leaders=leaders)
+
+
+@pytest.mark.parametrize(("waited", "node"), [(0, 1), (0, 2), (0, 3), (20_000, 3)])
+@pytest.mark.parametrize(
+    ("records", "kinds"), [(0, ["not covered"] * 2), (None, ["not led"] * 2), (1, [])], ids=["none", "no leader", "one"]
+)
+def test_a_broker_that_acknowledges_nothing_since_its_start_is_not_covered(
+    waited: int, node: int, records: int | None, kinds: list[str]
+) -> None:
+    """The others lead partitions of the test traffic too. Whoever leads none is reported, and fails nothing."""
+    series = condense(_led(at, node, 100 * node, records) for at in range(-waited, 1800))
+    assert len(series) < 700
+    found = cover_node_steps(replace(_verdict(), series=series), ROLL, BROKERS, planned=True)
+    assert [one.kind for one in found.discrepancies] == kinds
+    assert all(one.examples == (f"a-to-b node {node}",) for one in found.discrepancies)
+    assert found.ok is (kinds[:1] != ["not covered"])
+    assert [one.sentence.count("acknowledgement of the started broker") for one in found.uncovered] == [
+        1 for one in kinds if one == "not covered"
+    ]
+    assert cover_node_steps(replace(_verdict(), series=series), ROLL, (), planned=True).discrepancies == ()
+
+
+def test_leaders_that_move_back_after_the_next_stop_cover_the_step() -> None:
+    """Nodes of one batch stop and start one after the other, and none leads before the last has started."""
+    batch = _events((1, 100, 110), (2, 112, 120), (3, 124, 130))
+
+    def leaders(at: int) -> dict[str, dict[str, int]]:
+        return led_by([3] if 100 <= at < 140 else BROKERS)
+
+    series = condense(TrafficSample(START + at, 1.0, 30, committed=15, leaders=leaders(at)) for at in range(600))
+    found = cover_node_steps(replace(_verdict(), series=series), batch, BROKERS, planned=True)
+    assert (found.ok, found.discrepancies) == (True, ())
+    before_its_own = [*batch, *_events((1, 135, 150))]
+    found = cover_node_steps(replace(_verdict(), series=series), before_its_own, BROKERS, planned=True)
+    assert [(one.kind, one.examples) for one in found.discrepancies] == [("not led", ("a-to-b node 1",))] * 2
+
+
+def test_traffic_with_unknown_leaders_covers_no_broker() -> None:
+    series = tuple(one._replace(leaders={}) for one in _series((0, 600)))
+    found = cover_node_steps(replace(_verdict(), series=series), ROLL, BROKERS, planned=True)
+    assert [(one.kind, one.count) for one in found.failures] == [("not covered", 3)] * 2
+
+
+LEADING = st.dictionaries(
+    st.sampled_from(["producer-plain", "producer-transactional"]),
+    st.dictionaries(st.sampled_from("123"), st.integers(0, 3), max_size=3),
+    max_size=2,
+)
+
+
+@given(st.lists(LEADING, max_size=80), st.integers(1, 20))
+def test_a_condensed_series_keeps_the_records_and_silences_of_each_broker(leading: list[Any], most: int) -> None:
+    series = tuple(
+        TrafficSample(START + at, 1.0, 3, committed=1, leaders=leaders) for at, leaders in enumerate(leading)
+    )
+    found, continued = condense(series, most), tuple[TrafficSample, ...]()
+    for sample in series:
+        continued = condense((*continued, sample), most)
+    assert continued == found
+    for producer, broker in itertools.product(("producer-plain", "producer-transactional"), "123"):
+        seconds = [one.leaders.get(producer, {}).get(broker) for one in series]
+        merged = [(one, one.leaders.get(producer, {}).get(broker)) for one in found]
+        assert sum(filter(None, seconds)) == sum(number or 0 for _, number in merged)
+        for one, number in merged:
+            of_sample = seconds[int(one.at - START) : int(one.at - START + one.seconds)]
+            silent = max((len(list(of)) for is_any, of in groupby(map(bool, of_sample)) if not is_any), default=0)
+            assert not number or silent < 5, "a merged sample with records has no silence"
 
 
 def test_a_stop_that_is_requested_again_is_one_node_step() -> None:
@@ -201,10 +283,10 @@ def test_a_stop_that_is_requested_again_is_one_node_step() -> None:
 def test_an_unknown_period_covers_by_its_samples_and_excuses_no_period_after_it() -> None:
     unknown = replace(not_compared("host-a", "The result of traffic period 1 is unknown."), series=_series((0, 205)))
     later = replace(_verdict((215, 250)), series=_series((215, 250), begin=215))
-    assert [one.kind for one in cover_node_steps(together([unknown, later]), ROLL[:4], planned=True).failures] == [
-        "unknown"
-    ]
-    found = cover_node_steps(together([unknown, later]), ROLL, planned=True)
+    assert [
+        one.kind for one in cover_node_steps(together([unknown, later]), ROLL[:4], BROKERS, planned=True).failures
+    ] == ["unknown"]
+    found = cover_node_steps(together([unknown, later]), ROLL, BROKERS, planned=True)
     assert [(one.kind, one.examples) for one in found.failures] == [
         ("unknown", ("host-a",)),
         *[("not covered", ("a-to-b node 3",))] * 2,
@@ -214,13 +296,13 @@ def test_an_unknown_period_covers_by_its_samples_and_excuses_no_period_after_it(
 def test_traffic_that_begins_with_a_later_call_is_not_asked_about_the_nodes_before() -> None:
     whole = _verdict((250, 600))
     late = replace(whole, series=tuple(one for one in whole.series if one.at >= START + 250))
-    found = cover_node_steps(late, ROLL, planned=False)
+    found = cover_node_steps(late, ROLL, BROKERS, planned=False)
     assert (found.ok, found.failures) == (True, ())
     assert [(one.kind, one.examples) for one in found.discrepancies] == [
         ("before", ("a-to-b node 1", "a-to-b node 2"))
     ] * 2, "it began after the start of node 2, too"
-    assert not cover_node_steps(replace(late, series=()), ROLL, planned=False).ok
-    of_plan = cover_node_steps(late, ROLL, planned=True)
+    assert not cover_node_steps(replace(late, series=()), ROLL, BROKERS, planned=False).ok
+    of_plan = cover_node_steps(late, ROLL, BROKERS, planned=True)
     assert [one.examples for one in of_plan.failures] == [("a-to-b node 1",)] * 2, (
         "the plan has traffic, which began before the stop of node 3"
     )
@@ -229,9 +311,9 @@ def test_traffic_that_begins_with_a_later_call_is_not_asked_about_the_nodes_befo
 def test_a_period_after_a_pause_covers_its_nodes_in_a_condensed_series() -> None:
     """The periods are in one interval of the condensed series."""
     samples = [
-        TrafficSample(START + at, 1.0, 30, committed=15)
+        TrafficSample(START + at, 1.0, 30, committed=15, leaders=LED)
         for at in (*range(10), *range(699_800, 699_850), *range(700_300, 700_400))
     ]
     verdict = replace(_verdict(), acknowledged=4800, series=condense(samples))
     assert len(verdict.series) < 10
-    assert cover_node_steps(verdict, _events((1, 5, 8), (2, 700_350, 700_360)), planned=True).ok
+    assert cover_node_steps(verdict, _events((1, 5, 8), (2, 700_350, 700_360)), BROKERS, planned=True).ok

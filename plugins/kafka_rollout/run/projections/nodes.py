@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from statistics import median
 
@@ -230,13 +230,15 @@ def node_step_times(events: Sequence[Event]) -> tuple[NodeStepTimes, ...]:
         if isinstance(event, Stopping):
             if not steps or steps[-1].started_at is not None:  # a repeated request is the same stop
                 name = f"{event.release_step} node {event.node_id}"
-                steps.append(NodeStepTimes(name=name, stopped_at=event.at, started_at=None))
+                steps.append(NodeStepTimes(name=name, node_id=event.node_id, stopped_at=event.at, started_at=None))
         elif steps:
             steps[-1] = replace(steps[-1], started_at=event.at)
     return tuple(sorted((one for steps in found.values() for one in steps), key=lambda one: one.stopped_at))
 
 
-def cover_node_steps(verdict: TrafficVerdict, events: Sequence[Event], *, planned: bool) -> CoveredVerdict:
-    """Return the result of the test traffic with the node steps of the run so far that it does not cover. `planned`: as
-    in with_coverage."""
-    return with_coverage(verdict, node_step_times(events), planned=planned)
+def cover_node_steps(
+    verdict: TrafficVerdict, events: Sequence[Event], brokers: Collection[int], *, planned: bool
+) -> CoveredVerdict:
+    """Return the result of the test traffic with the node steps of the run so far that it does not cover. `brokers`,
+    `planned`: as in with_coverage."""
+    return with_coverage(verdict, node_step_times(events), brokers, planned=planned)

@@ -19,6 +19,7 @@ import logging
 import os
 import shutil
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,6 +34,7 @@ from kafka_rollout.base.errors import TransientError
 from kafka_rollout.features.rules import ends_consumer_groups, ends_transactional_producers
 from kafka_rollout.run.traffic import (
     PLAIN_PRODUCER,
+    SILENCE_S,
     TRANSACTIONAL_PRODUCER,
     TrafficSample,
     TrafficVerdict,
@@ -81,6 +83,8 @@ class SampleWindow:
     """Of each acknowledged record."""
     failed: int = 0
     silent_s: float = 0.0
+    leaders: dict[str, int] = field(default_factory=dict)
+    """Broker → records that it acknowledged as a leader; 0 as in a `TrafficSample`."""
 
 
 @dataclass(slots=True)
@@ -104,6 +108,11 @@ class Client:
     """The longest time of a producer between two acknowledgements in one partition: the others hide it."""
     _last: float | None = None
     _last_of: dict[tuple[str, int], float] = field(default_factory=dict)
+    _leaders: dict[tuple[str, int], tuple[int, float]] = field(default_factory=dict)
+    """The leader by (topic, partition), and when it began to lead or was last seen to acknowledge."""
+    _leaders_at: float = 0.0
+    _unassigned: Counter[tuple[str, int]] = field(default_factory=Counter)
+    """Records that were acknowledged since then."""
     _thread: Thread | None = None
 
     def start(self) -> None:
@@ -135,9 +144,27 @@ class Client:
             self.window.latency_s.append(latency_s)
         topic, partition, offset = cast(_Place, (message.topic(), message.partition(), _offset(message)))
         self.reached[topic, partition] = max(offset + 1, self.reached.get((topic, partition), 0))
+        self._unassigned[topic, partition] += 1
         now = self.clock()
         gap = now - self._last_of.get((topic, partition), now)
         self._last_of[topic, partition], self.longest_of_partition_s = now, max(self.longest_of_partition_s, gap)
+
+    def note_leaders(self, leaders: Mapping[tuple[str, int], int]) -> None:
+        """Count what was acknowledged since the last call for the leaders, to which the client sends.
+
+        Not for one that has changed since, and for none after more than SILENCE_S: it can have changed twice.
+        """
+        now, acknowledged = self.clock(), self._unassigned
+        is_late, self._leaders_at, self._unassigned = now - self._leaders_at > SILENCE_S, now, Counter()
+        for place, leader in leaders.items():
+            before, since = self._leaders.get(place, (_NO_LEADER, now))
+            if is_late or leader != before or leader < 0:
+                self._leaders[place] = leader, now
+            elif number := acknowledged[place]:
+                self._leaders[place] = leader, now
+                self.window.leaders[str(leader)] = self.window.leaders.get(str(leader), 0) + number
+            elif now - since >= SILENCE_S:
+                self.window.leaders.setdefault(str(leader), 0)
 
     def take_window(self) -> SampleWindow:
         """Return the window, with the time without a sign of life until now, and begin a new one."""
@@ -162,7 +189,7 @@ def plain_producer(folder: Path, security: Mapping[str, Any], session: str, rate
 
     def body(client: Client) -> None:
         settings = {**producer_settings(security), "client.id": "kafka-rollout-traffic-plain"}
-        producer = Producer({**settings, **failure_statistics(client)})
+        producer = Producer({**settings, **statistics(client)})
         number = int(time.time() * 1000)  # ids differ from those of the producer before
 
         def delivered(error: KafkaError | None, message: Message) -> None:
@@ -231,7 +258,7 @@ def transactional_producer(folder: Path, security: Mapping[str, Any], session: s
                 # librdkafka wants no record to outlive its transaction.
                 "delivery.timeout.ms": TRANSACTION_TIMEOUT_MS,
                 "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
-                **failure_statistics(client),
+                **statistics(client),
             }
         )
         producer.init_transactions(60)
@@ -321,19 +348,28 @@ def consumer(folder: Path, security: Mapping[str, Any], group: str, protocol: st
     return Client(f"consumer-{protocol}", body)
 
 
+_NO_LEADER = -1
 # Of each broker, since the client was created.
 _FAILURES = ("txerrs", "rxerrs", "req_timeouts", "txretries", "disconnects")
 
 
-def failure_statistics(client: Client) -> dict[str, Any]:
-    """Settings with which librdkafka reports failed requests once a second, to the client's window."""
+def statistics(client: Client) -> dict[str, Any]:
+    """Settings with which librdkafka reports failed requests and the leaders to which it sends, once a second."""
     known = 0
 
-    def add(statistics: str) -> None:
+    def add(text: str) -> None:
         nonlocal known
-        brokers = json.loads(statistics).get("brokers", {}).values()
+        reported = json.loads(text)
+        brokers = reported.get("brokers", {}).values()
         total = sum(broker.get(name, 0) for broker in brokers for name in _FAILURES)
         client.window.failed, known = client.window.failed + max(0, total - known), total
+        client.note_leaders(
+            {
+                (topic, int(number)): partition["leader"]
+                for topic, of_topic in reported.get("topics", {}).items()
+                for number, partition in of_topic["partitions"].items()
+            }
+        )
 
     return {"statistics.interval.ms": 1000, "stats_cb": add}
 
@@ -392,6 +428,7 @@ class Samples:
             under_replicated=under_replicated,
             lag=max((_lag(producers, client) for client in consumers), default=None),
             committed=since.get(TRANSACTIONAL_PRODUCER),
+            leaders={client.name: window.leaders for client, window in zip(producers, windows, strict=True)},
         )
         self._at, self._acknowledged = now, acknowledged
         self._journal.write(*map(json.dumps, sample))

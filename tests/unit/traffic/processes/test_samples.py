@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Callable
 from pathlib import Path
 from threading import Event
 from types import SimpleNamespace
@@ -16,8 +18,9 @@ from kafka_rollout.traffic.processes.traffic import (
     Client,
     Replication,
     Samples,
-    failure_statistics,
+    plain_producer,
     read_samples,
+    statistics,
     transactional_producer,
 )
 
@@ -67,7 +70,7 @@ def test_the_time_without_a_sign_of_life_grows_while_nothing_is_acknowledged() -
 
 
 def test_a_line_that_a_kill_cut_is_no_sample(tmp_path: Path) -> None:
-    (tmp_path / "samples-1.tsv").write_text("1.0\t1.0\t4\t0\tnull\tnull\t0.1\tnull\t0\t2\n2.0\t1.0\t4")
+    (tmp_path / "samples-1.tsv").write_text("1.0\t1.0\t4\t0\tnull\tnull\t0.1\tnull\t0\t2\t{}\n2.0\t1.0\t4")
     assert [(one.acknowledged, one.committed) for one in read_samples(tmp_path)] == [(4, 2)]
 
 
@@ -118,12 +121,50 @@ def test_a_transaction_that_is_aborted_instead_of_committed_is_not_acknowledged(
 
 def test_failed_requests_are_counted_once_although_librdkafka_reports_totals() -> None:
     producer = client("p")
-    report = failure_statistics(producer)["stats_cb"]
+    report = statistics(producer)["stats_cb"]
     for txerrs, timeouts in ((1, 0), (1, 2), (1, 2)):
         report(json.dumps({"brokers": {"a": {"txerrs": txerrs}, "b": {"req_timeouts": timeouts}}}))
     assert producer.take_window().failed == 3
-    failure_statistics(producer)["stats_cb"](json.dumps({"brokers": {"a": {"rxerrs": 1}}}))  # created again
+    statistics(producer)["stats_cb"](json.dumps({"brokers": {"a": {"rxerrs": 1}}}))  # created again
     assert producer.take_window().failed == 1
+
+
+def reported(**leaders: int) -> str:
+    """Statistics of librdkafka with these leaders of the partitions p0, p1, …"""
+    partitions = {name.removeprefix("p"): {"leader": leader} for name, leader in leaders.items()}
+    return json.dumps({"topics": {"t": {"topic": "t", "partitions": {**partitions, "-1": {"leader": -1}}}}})
+
+
+def test_a_record_is_counted_for_the_leader_that_stayed_the_same_while_it_was_acknowledged(tmp_path: Path) -> None:
+    now = [100.0]
+    producer = Client("producer-plain", lambda client: None, clock=lambda: now[0])
+    report = statistics(producer)["stats_cb"]
+
+    def after(seconds: float, acknowledged: int, **leaders: int) -> dict[str, int]:
+        for offset in range(acknowledged):
+            producer.acknowledged(message(offset, None))
+        now[0] += seconds
+        report(reported(**leaders))
+        return dict(producer.take_window().leaders)
+
+    assert after(1, 3, p0=1, p1=2) == {}, "the leader before is unknown"
+    assert after(1, 3, p0=1, p1=2) == {"1": 3}
+    assert after(1, 3, p0=2, p1=2) == {}, "of broker 1 or 2"
+    assert after(1, 3, p0=2, p1=2) == {"2": 3}
+    assert after(6, 3, p0=2, p1=2) == {}, "it can have led and lost it in between"
+    assert after(1, 3, p0=2, p1=1) == {"2": 3}
+    assert [after(1, 0, p0=2, p1=1) for _ in range(5)] == [{}, {}, {}, {}, {"1": 0, "2": 0}]
+    assert after(1, 1, p0=2, p1=1) == {"1": 0, "2": 1}
+    assert after(1, 0, p0=-1, p1=1) == {"1": 0}
+    assert after(1, 0, p0=1, p1=2) == {}
+
+
+def test_a_sample_has_the_leaders_of_each_producer(tmp_path: Path) -> None:
+    plain, transactional = client("producer-plain"), client("producer-transactional")
+    plain.window.leaders, transactional.window.leaders = {"1": 4, "3": 0}, {"1": 2}
+    Samples(tmp_path / "samples-1.tsv", ()).take([plain, transactional], [], None)
+    (sample,) = read_samples(tmp_path)
+    assert sample.leaders == {"producer-plain": {"1": 4, "3": 0}, "producer-transactional": {"1": 2}}
 
 
 def test_the_partitions_that_lack_a_replica_are_counted_and_an_old_count_is_unknown() -> None:
@@ -140,3 +181,25 @@ def test_the_partitions_that_lack_a_replica_are_counted_and_an_old_count_is_unkn
     assert replication.under_replicated == 1
     now[0] += 31
     assert replication.under_replicated is None
+
+
+@pytest.mark.parametrize(("produce", "rate"), [(plain_producer, 100.0), (transactional_producer, 20.0)])
+def test_librdkafka_reports_the_leaders_to_which_a_producer_sends(
+    tmp_path: Path, produce: Callable[[Path, dict[str, Any], str, float], Client], rate: float
+) -> None:
+    """Against the brokers that librdkafka has for tests."""
+    producer = produce(tmp_path, {"test.mock.num.brokers": 3, "bootstrap.servers": "none", "log_level": 3}, "1", rate)
+    samples, seen = Samples(tmp_path / "samples-1.tsv", ()), set[str]()
+    producer.start()
+    try:
+        for _ in range(300):
+            time.sleep(0.1)
+            samples.take([producer], [], None)
+            seen |= {broker for broker, number in samples.series[-1].leaders[producer.name].items() if number}
+            if seen:
+                break
+    finally:
+        producer.stop.set()
+        producer.join(30)
+    assert seen
+    assert seen <= {"1", "2", "3"}
