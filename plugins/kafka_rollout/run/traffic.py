@@ -170,7 +170,7 @@ class Discrepancy:
     """One kind of discrepancy."""
 
     kind: str
-    """Lost, moved, doubled, resent, leaked, torn, silent, empty, not covered, not led, before or unknown."""
+    """Lost, moved, doubled, resent, leaked, torn, refused, silent, empty, not covered, not led, before or unknown."""
     consumer: str
     count: int
     examples: tuple[str, ...]

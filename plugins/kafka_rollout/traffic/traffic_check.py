@@ -82,6 +82,18 @@ class TrafficRecord:
     """Of an acknowledged one; None without a transaction."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """A record that a broker refused for good."""
+
+    topic: str
+    partition: int
+    at: float
+    """Epoch seconds."""
+    error: str
+    """The name of Kafka's error."""
+
+
 def compare(
     acknowledged: Iterable[TrafficRecord],
     transactions: Mapping[str, TransactionOutcome],
@@ -93,6 +105,7 @@ def compare(
     series: Iterable[TrafficSample] = (),
     partitions: Mapping[str, int] | None = None,
     log_starts: Mapping[tuple[str, int], int] | None = None,
+    refused: Sequence[Refused] = (),
     passes: int = 1,
     say_compared: Callable[[int], None] = lambda _: None,
     period: int = 1,
@@ -103,7 +116,7 @@ def compare(
 
     A transaction without an outcome counts as UNKNOWN: either all of its records are read, or none. `partitions`:
     topic → number of its partitions; one without a record, while the others have many, proves nothing. `log_starts`:
-    topic and partition → first offset of the log at the end.
+    topic and partition → first offset of the log at the end. `refused`: records that no broker stored or will.
 
     `passes`: how often the records are iterated, each time for a part of the ids. More passes need less memory: about
     250 bytes for each record of a pass. `say_compared` gets the number of acknowledged records after each. `period`:
@@ -127,6 +140,7 @@ def compare(
         unavailable_s=dict(unavailable_s),
         discrepancies=(
             *ledger.discrepancies(),
+            *_refused(refused),
             *_silent(ledger.of_partition, partitions or {}),
             *([] if ledger.acknowledged else [_empty(period)]),
         ),
@@ -139,6 +153,24 @@ def _of_pass(records: Iterable[TrafficRecord], number: int, passes: int) -> Iter
     if passes == 1:
         return iter(records)
     return (record for record in records if crc32(record.record_id.encode()) % passes == number)
+
+
+def _refused(records: Sequence[Refused]) -> list[Discrepancy]:
+    if not records:
+        return []
+    first = min(records, key=lambda one: one.at)
+    examples = dict.fromkeys(f"{one.topic}-{one.partition}: {one.error}" for one in (first, *records))
+    of = f"{count(len(records), 'record')} of the test traffic for good"
+    sentence = f"Brokers refused {of}, the first of {next(iter(examples))}."
+    return [
+        Discrepancy(
+            kind="refused",
+            consumer="test traffic",
+            count=len(records),
+            examples=tuple(examples)[:EXAMPLES],
+            sentence=sentence,
+        )
+    ]
 
 
 def _silent(counted: Mapping[tuple[str, int], int], partitions: Mapping[str, int]) -> list[Discrepancy]:

@@ -375,7 +375,7 @@ class Traffic:
         folder = self._folder / SO_FAR
         folder.mkdir(mode=0o700, exist_ok=True)
         remove_journals(folder)
-        copy_journals(self._folder, folder, "acknowledged-*.tsv")
+        copy_journals(self._folder, folder, "acknowledged-*.tsv", "refused-*.tsv")
         ends = self._end_offsets()
         starts = read_log({**self._client_settings, "group.id": f"{self._group}-ends"}, folder, self._count_read)
         self._wait_for_consumers(ends, lambda client: client.reached, within_s)

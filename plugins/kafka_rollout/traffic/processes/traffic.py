@@ -7,6 +7,7 @@ client that fails is created again and continues, because its interruption is me
 
 Lines are tab-separated. `acknowledged-*.tsv`: topic, partition, offset, record id, transaction or `-`.
 `transactions-*.tsv`: transaction, outcome (a later line for the same transaction wins).
+`refused-*.tsv`: topic, partition, epoch seconds, error.
 `consumed-<group>.tsv` and `log.tsv`: topic, partition, offset, record id. `gaps-*.tsv`: client, longest gap in seconds.
 `samples-*.tsv`: the fields of a `TrafficSample` as JSON values.
 The last line is dropped if its writer was killed in the middle of it.
@@ -47,6 +48,7 @@ from kafka_rollout.traffic.traffic_check import (
     UNKNOWN_OFFSET,
     Position,
     ReadMarks,
+    Refused,
     TrafficRecord,
     compare,
 )
@@ -186,6 +188,7 @@ class Client:
 def plain_producer(folder: Path, security: Mapping[str, Any], session: str, rate: float) -> Client:
     """An idempotent producer with acks=all; `rate` in records per second."""
     journal = Journal(folder / f"acknowledged-plain-{session}.tsv")
+    refused = RefusedRecords(folder / f"refused-plain-{session}.tsv", in_transactions=False)
 
     def body(client: Client) -> None:
         settings = {**producer_settings(security), "client.id": "kafka-rollout-traffic-plain"}
@@ -194,7 +197,7 @@ def plain_producer(folder: Path, security: Mapping[str, Any], session: str, rate
 
         def delivered(error: KafkaError | None, message: Message) -> None:
             if error is not None:
-                client.window.failed += 1
+                refused.note(client, error, message)
             else:
                 client.sign_of_life()
                 client.acknowledged(message)
@@ -221,6 +224,7 @@ def plain_producer(folder: Path, security: Mapping[str, Any], session: str, rate
 def transactional_producer(folder: Path, security: Mapping[str, Any], session: str, rate: float) -> Client:
     """Transactions of a few records each, one in ten aborted; `rate` in transactions per second."""
     journal = Journal(folder / f"acknowledged-transactional-{session}.tsv")
+    refused = RefusedRecords(folder / f"refused-transactional-{session}.tsv", in_transactions=True)
     outcomes = Journal(folder / f"transactions-{session}.tsv")
 
     def finish(producer: Producer, name: str, commit: bool) -> bool:
@@ -268,7 +272,9 @@ def transactional_producer(folder: Path, security: Mapping[str, Any], session: s
             name = f"t-{session}-{number}"
 
             def delivered(error: KafkaError | None, message: Message, name: str = name) -> None:
-                if error is None:
+                if error is not None:
+                    refused.note(client, error, message)
+                else:
                     client.acknowledged(message)
                     key = _text(message.key())
                     journal.write(message.topic(), message.partition(), _offset(message), key, name)
@@ -372,6 +378,30 @@ def statistics(client: Client) -> dict[str, Any]:
         )
 
     return {"statistics.interval.ms": 1000, "stats_cb": add}
+
+
+# The transaction or its producer has ended otherwise, for example by its timeout. The check knows the outcome.
+_OF_TRANSACTION = frozenset(
+    {
+        KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        KafkaError.INVALID_PRODUCER_EPOCH,
+        KafkaError.INVALID_TXN_STATE,
+        KafkaError.INVALID_PRODUCER_ID_MAPPING,
+        KafkaError.CONCURRENT_TRANSACTIONS,
+        KafkaError.UNKNOWN_PRODUCER_ID,
+        KafkaError.PRODUCER_FENCED,
+        KafkaError.TRANSACTION_ABORTABLE,
+    }
+)
+
+
+def is_refused(error: KafkaError, *, in_transaction: bool) -> bool:
+    """Return whether a broker refused a record for good, by the error of its delivery report.
+
+    librdkafka sends a record again until its time is up, unless the broker answered with an error that it calls
+    permanent (rd_kafka_handle_Produce_error). The codes of brokers are positive, those of the client negative.
+    """
+    return error.code() > 0 and not (in_transaction and error.code() in _OF_TRANSACTION)
 
 
 def producer_settings(security: Mapping[str, Any]) -> dict[str, Any]:
@@ -499,6 +529,21 @@ class Journal:
         os.close(self._descriptor)
 
 
+class RefusedRecords(Journal):
+    """The journal of the records that brokers refused for good."""
+
+    def __init__(self, path: Path, *, in_transactions: bool) -> None:
+        super().__init__(path)
+        self._in_transactions = in_transactions
+
+    def note(self, client: Client, error: KafkaError, message: Message) -> None:
+        """Note a record that was not delivered."""
+        client.window.failed += 1
+        if is_refused(error, in_transaction=self._in_transactions):
+            self.write(message.topic(), message.partition(), round(time.time(), 3), error.name())
+            self.flush()
+
+
 def read_lines(path: Path, fields: int) -> Iterator[list[str]]:
     """The complete lines of a journal, split into fields."""
     with path.open(encoding="utf-8") as lines:
@@ -570,6 +615,11 @@ def compare_journals(
         left_out.append(TRANSACTIONAL_PRODUCER)
     if ends_consumer_groups(lowered) and "consumer" not in read:
         left_out.append(CONSUMER_GROUP)
+    refused = [
+        Refused(topic=topic, partition=int(partition), at=float(at), error=error)
+        for path in sorted(folder.glob("refused-*.tsv"))
+        for topic, partition, at, error in read_lines(path, 4)
+    ]
     size = sum(path.stat().st_size for path in folder.glob("acknowledged-*.tsv"))
     return compare(
         _Acknowledged(folder),
@@ -581,6 +631,7 @@ def compare_journals(
         series=read_samples(folder),
         partitions=dict.fromkeys(TOPICS, PARTITIONS),
         log_starts=log_starts,
+        refused=refused,
         passes=1 + size // _BYTES_A_PASS,
         say_compared=say_compared,
         period=period,

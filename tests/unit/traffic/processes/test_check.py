@@ -78,6 +78,16 @@ def test_a_record_that_is_gone_is_named(check: Check, tmp_path: Path, readers: d
     assert (tmp_path / "so_far" / "log.tsv").exists(), "the evidence stays"
 
 
+def test_a_record_that_a_broker_refused_is_named(check: Check, tmp_path: Path) -> None:
+    lines = [f"{PLAIN_TOPIC}\t{number}\t{9.0 - number}\tINVALID_RECORD\n" for number in range(3)]
+    (tmp_path / "refused-plain-1.tsv").write_text("".join(lines))
+    (refused,) = check().failures
+    assert refused.sentence == (
+        f"Brokers refused 3 records of the test traffic for good, the first of {PLAIN_TOPIC}-2: INVALID_RECORD."
+    )
+    assert (refused.count, len(refused.examples)) == (3, 3)
+
+
 def test_the_samples_are_reported_before_a_check_answers(
     traffic: Traffic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

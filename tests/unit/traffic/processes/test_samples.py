@@ -11,13 +11,15 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 
 from kafka_rollout.traffic.processes import traffic as processes
 from kafka_rollout.traffic.processes.traffic import (
     Client,
+    RefusedRecords,
     Replication,
     Samples,
+    compare_journals,
     plain_producer,
     read_samples,
     statistics,
@@ -165,6 +167,33 @@ def test_a_sample_has_the_leaders_of_each_producer(tmp_path: Path) -> None:
     Samples(tmp_path / "samples-1.tsv", ()).take([plain, transactional], [], None)
     (sample,) = read_samples(tmp_path)
     assert sample.leaders == {"producer-plain": {"1": 4, "3": 0}, "producer-transactional": {"1": 2}}
+
+
+@pytest.mark.parametrize(
+    ("code", "plain", "transactional"),
+    [
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, True, True),
+        (KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT, True, True),
+        (KafkaError.INVALID_RECORD, True, True),
+        (KafkaError._MSG_TIMED_OUT, False, False),  # librdkafka sent it again until then: an outage
+        (KafkaError._PURGE_QUEUE, False, False),  # of an aborted transaction
+        (KafkaError.INVALID_PRODUCER_EPOCH, True, False),  # its coordinator aborted the transaction
+    ],
+)
+def test_only_what_a_broker_refuses_for_good_is_a_refused_record(
+    tmp_path: Path, code: int, *, plain: bool, transactional: bool
+) -> None:
+    for name, in_transactions in (("plain", False), ("transactional", True)):
+        producer = client(name)
+        refused = RefusedRecords(tmp_path / f"refused-{name}-1.tsv", in_transactions=in_transactions)
+        refused.note(producer, KafkaError(code), message(0, None))
+        assert producer.window.failed == 1
+    (tmp_path / "log.tsv").touch()
+    verdict = compare_journals(tmp_path, lambda positions: {}, {})
+    sentences = [one.sentence for one in verdict.failures if one.kind == "refused"]
+    number = plain + transactional
+    assert len(sentences) == bool(number)
+    assert all(f"refused {number} record" in one and f"t-0: {KafkaError(code).name()}." in one for one in sentences)
 
 
 def test_the_partitions_that_lack_a_replica_are_counted_and_an_old_count_is_unknown() -> None:
