@@ -439,10 +439,16 @@ def starts_share_coordinator(facts: ReleaseFacts, settings: Callable[[], Mapping
         return facts.is_unknown_log(SHARE_TOPIC)
     if facts.release >= _ALWAYS_WITH_SHARE_COORDINATOR:
         return True
-    read = settings()
-    protocols = {name.strip().lower() for name in read.get(REBALANCE_PROTOCOLS, "").split(",")}
+    return enables_share_groups(settings())
+
+
+def enables_share_groups(settings: Mapping[str, str]) -> bool:
+    """Return whether a broker of 4.0 or 4.1 serves share groups by what is set (without defaults), at any share.version
+    (KafkaApis.isShareGroupProtocolEnabled). A value of a config provider counts as if it did.
+    """
+    protocols = {name.strip().lower() for name in settings.get(REBALANCE_PROTOCOLS, "").split(",")}
     return not protocols <= {"", "classic", "consumer", "streams"} or (
-        read.get("group.share.enable", "").strip().lower() not in ("", "false")
+        settings.get("group.share.enable", "").strip().lower() not in ("", "false")
     )
 
 

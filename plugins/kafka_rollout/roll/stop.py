@@ -54,6 +54,7 @@ from kafka_rollout.preparation.node_checks import (
     recheck_dynamic_configs,
 )
 from kafka_rollout.preparation.replayed_metadata import unkept_metadata
+from kafka_rollout.releases.facts import SHARE_VERSION, enables_share_groups
 from kafka_rollout.roll.gate_checks import check_gate, check_stop_is_safe, check_stops_are_safe, observe_all
 from kafka_rollout.roll.log_starts import note_moved_starts
 from kafka_rollout.roll.metadata_logs import refuse_unreadable, starts_older_release
@@ -385,6 +386,9 @@ def _closing(run: ReadRun, release_step: ReleaseStep) -> tuple[ClosingRecord, ..
     begun = started_release_steps(run.history.events())
     # Without a quorum, too: no level changes then, and a rollback must stay possible.
     levels = observe_some(run.ports, run.cluster.nodes, metrics=False, brokers=False).finalized.known()
+    files, _ = readable_configs(run.ports, run.cluster.brokers)
+    if len(files) < len(run.cluster.brokers) or any(map(enables_share_groups, files.values())):
+        levels = {**levels, SHARE_VERSION: max(1, levels.get(SHARE_VERSION, 0))}  # 4.1 writes their records without it
     return tuple(
         record
         for rolled in run.plan.release_steps

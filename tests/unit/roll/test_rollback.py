@@ -38,6 +38,7 @@ from kafka_rollout.observation.run import Run
 from kafka_rollout.preparation.frozen_plan import SCAN_BEFORE_ROLL
 from kafka_rollout.procedure.approval_requests import rollback_part
 from kafka_rollout.procedure.kinds import build_report_of_run
+from kafka_rollout.releases.facts import Release
 from kafka_rollout.roll.walk import roll_back, roll_release_steps
 from kafka_rollout.run.events import (
     ApprovalOf,
@@ -237,6 +238,29 @@ def test_it_goes_all_the_way_when_nothing_was_written_that_closes_it(tmp_path: P
     cluster.written_since.append(COMMIT)
     assert roll_back(Run(ports, plan), QUICK)
     assert {node.running for node in cluster.nodes.values()} == {R340}
+
+
+def test_share_groups_that_a_setting_enables_close_it_before_the_first_stop(tmp_path: Path) -> None:
+    """4.1 writes a record of share groups at which 4.0 stops, also at share.version 0 (group.share.enable)."""
+    older, newer = Release(4, 0, 1), Release(4, 1, 1)
+    cluster = FakeCluster(older)
+    for node in cluster.nodes.values():
+        node.config["group.share.enable"] = "true"
+    ports = fake_ports(cluster, tmp_path)
+    scan = ScanResult(
+        cluster="fake",
+        scanned_at=0.0,
+        logs=(LogRange(topic=COMMIT.topic, partition=0, start=0, end=4),),
+        classes=(COMMIT,),
+        verdicts=evaluate_records(cluster.catalogue, (COMMIT,), list(cluster.catalogue)),
+    )
+    ports.run.attach(SCAN_BEFORE_ROLL, scan)
+    plan = plan_upgrade(ports, newer, finalize=False)
+    roll_and_regret(ports, plan)
+    cluster.written_since.append(replace(COMMIT, key_version=15, value_version=0, count=1, first_offset=4))
+    with pytest.raises(RefusedError, match=r"rollback to 4\.0\.1 is not possible: .*unknown record type 15"):
+        roll_back(Run(ports, plan), QUICK)
+    assert {node.running for node in cluster.nodes.values()} == {newer}, "before the first stop"
 
 
 def test_a_replica_that_no_broker_returns_now_is_waited_for_and_closes_nothing(tmp_path: Path) -> None:
