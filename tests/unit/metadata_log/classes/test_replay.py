@@ -28,7 +28,8 @@ def without_the_last_batches(folder: MetadataFolder, to: Path, batches: int) -> 
     shutil.copytree(folder.root, to)
     earlier = open_folder(to)
     os.truncate(earlier.segments[-1], list(read_log(earlier))[-batches].position)
-    next(earlier.log.glob("*.snapshot")).unlink()  # of the stop after it
+    for stopped in earlier.log.glob("*.snapshot"):  # of the stop after it
+        stopped.unlink()
     return earlier
 
 
