@@ -190,6 +190,9 @@ def _own_environment(home: Path, api: int, task_logs: int, trigger_logs: int) ->
         "AIRFLOW__CORE__PARALLELISM": "4",
         "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
         "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.2",
+        # The API server builds its application at the first request of a task. After the default of 5 s, which a busy
+        # machine needs for that, the supervisor asks again, is told that the task runs already, and the task fails.
+        "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "60",
         "AIRFLOW_CONN_SPARK_DEFAULT": '{"conn_type": "spark", "host": "local[2]"}',
         "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
         # Requests to loopback must not go through a proxy of the machine.
