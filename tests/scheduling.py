@@ -23,6 +23,8 @@ LONGEST_FIRST = (
     "tests/integration/downgrade/test_cli_downgrade_live.py",
     "tests/integration/upgrade/test_cli_roll.py",
     "tests/integration/rehearsal/test_rehearsal_matrix.py",
+    "tests/integration/upgrade/test_batches.py",
+    "tests/integration/downgrade/test_live_downgrade.py",
     "tests/integration/upgrade/test_dag_secured.py",
     "tests/integration/hosts/test_faults_over_ssh.py",
     "tests/integration/hosts/test_downgrades_over_ssh.py",
@@ -32,9 +34,7 @@ LONGEST_FIRST = (
     "tests/integration/downgrade/test_dag_downgrade_live.py",
     "tests/integration/metadata_log/test_node_files_on_brokers.py",
     # Files with brokers, by the processor time and the waiting of a run.
-    "tests/integration/upgrade/test_batches.py",
     "tests/integration/hosts/test_roll_over_ssh.py",
-    "tests/integration/downgrade/test_live_downgrade.py",
     "tests/integration/rehearsal/test_rehearsal.py",
     "tests/contract/test_cluster_contract.py",
     "tests/integration/coordinator_logs/test_scan_oracle.py",

@@ -30,6 +30,7 @@ pytestmark = pytest.mark.airflow
 LATER = "node 3: the log shows a failed load of __consumer_offsets-7"
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("combined")
 def test_a_doubt_of_after_the_first_request_is_not_accepted(runs: FakeRuns, monkeypatch: pytest.MonkeyPatch) -> None:
     gate = "roll.gate_after[1]"
@@ -93,6 +94,7 @@ def test_an_acceptance_that_was_added_to_the_history_lets_no_gate_pass(runs: Fak
     assert "in Airflow, alice chose 'Wait on'" in refuted.sentence
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("combined")
 def test_a_rollback_that_compares_less_than_the_text_says_is_asked_once_more(
     runs: FakeRuns, monkeypatch: pytest.MonkeyPatch

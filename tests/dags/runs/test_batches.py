@@ -93,6 +93,7 @@ def test_the_brokers_of_a_rack_restart_together_after_the_approvals(runs: FakeRu
     assert outcome(record) == "rolled_not_finalized"
 
 
+@pytest.mark.full
 def test_a_plan_without_a_batch_has_an_instance_for_each_node(runs: FakeRuns) -> None:
     del runs.world.nodes[12].config["broker.rack"]
     state, states, record = runs.run(max_batch_size=3)
@@ -151,6 +152,7 @@ def test_a_worker_that_dies_in_a_batch_is_repeated_without_another_stop(
     assert runs.asked == ["approve_plan"]
 
 
+@pytest.mark.full
 def test_an_approver_splits_a_batch_whose_replicas_were_moved_after_the_plan(runs: FakeRuns) -> None:
     gate = "roll.gate_before[5]"
 

@@ -228,6 +228,7 @@ def test_a_downgrade_waits_in_the_triggerer_before_it_stops_all_nodes(
     assert {node.running for node in runs.world.nodes.values()} == {R421}
 
 
+@pytest.mark.full
 def test_a_condition_that_stays_unmet_fails_the_stop_of_all_nodes_and_clearing_it_continues(
     runs: FakeRuns, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -248,6 +249,7 @@ def test_a_condition_that_stays_unmet_fails_the_stop_of_all_nodes_and_clearing_i
     assert {node.running for node in runs.world.nodes.values()} == {R421}
 
 
+@pytest.mark.full
 def test_the_answer_about_a_failure_does_not_end_a_pause(runs: FakeRuns) -> None:
     runs.world.cannot_start.add((3, R431))
 

@@ -51,6 +51,7 @@ def test_one_approval_that_names_the_outage_and_the_last_moment_then_all_nodes_a
     assert outcome(record) == "finished"
 
 
+@pytest.mark.full
 def test_a_real_loss_needs_unsafe_and_is_named_in_the_approval(runs: FakeRuns, world: FakeCluster) -> None:
     world.losses = [CORDONED]
     state, _, _ = run(runs, "4.2.1", lowering="offline")

@@ -76,6 +76,7 @@ def test_levels_fall_metadata_version_last_then_brokers_canary_first_and_the_act
     assert change_lock(runs.home).holder("fake") is None
 
 
+@pytest.mark.full
 def test_a_real_loss_stops_safe_before_the_controller_is_asked_anything(runs: FakeRuns, world: FakeCluster) -> None:
     world.losses = [CORDONED]
     state, states, record = run(runs, "4.0.1")
@@ -90,6 +91,7 @@ def test_a_real_loss_stops_safe_before_the_controller_is_asked_anything(runs: Fa
     assert "UNSAFE" in runs.bodies["approve_levels"]
 
 
+@pytest.mark.full
 def test_each_log_that_the_older_release_cannot_replay_is_trimmed_in_its_nodes_turn(
     runs: FakeRuns, world: FakeCluster
 ) -> None:
@@ -108,6 +110,7 @@ def test_each_log_that_the_older_release_cannot_replay_is_trimmed_in_its_nodes_t
     assert [trim["node_id"] for trim in record.attachment("report.json")["trims"]] == world.trims
 
 
+@pytest.mark.full
 def test_a_log_that_became_unreadable_after_the_approval_stops_the_run_before_the_node(
     runs: FakeRuns, world: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -36,6 +36,7 @@ def test_nodes_that_lack_ranges_restart_once_more_before_the_levels_are_raised(r
     assert outcome(record) == "finished"
 
 
+@pytest.mark.full
 def test_a_run_that_finalizes_later_restarts_no_node_twice_and_the_next_run_does(runs: FakeRuns) -> None:
     state, states, record = runs.run(finalize="later", canary_approval=True)
     assert state == "success", states
@@ -52,6 +53,7 @@ def test_a_run_that_finalizes_later_restarts_no_node_twice_and_the_next_run_does
     assert outcome(record) == "finished"
 
 
+@pytest.mark.full
 def test_a_node_that_fails_in_its_second_restart_is_rolled_back_first(
     runs: FakeRuns, monkeypatch: pytest.MonkeyPatch
 ) -> None:

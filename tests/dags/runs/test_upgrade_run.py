@@ -76,6 +76,7 @@ def test_an_older_target_is_refused_by_the_first_task_before_the_scan(runs: Fake
     assert failed.startswith("Target 3.4.1 is older than the running release 3.9.1. Start a downgrade: `kafka-rollout")
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("combined")
 def test_groups_of_a_preview_are_waited_for_before_the_first_node_is_stopped(
     runs: FakeRuns, monkeypatch: pytest.MonkeyPatch
@@ -98,6 +99,7 @@ def test_groups_of_a_preview_are_waited_for_before_the_first_node_is_stopped(
     assert len(runs.world.stops) == 3
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("combined")
 def test_the_way_leads_over_a_tolerant_release_and_a_canary_is_asked_for_once(runs: FakeRuns) -> None:
     runs.world = FakeCluster(R340, spec=combined_spec())
@@ -202,6 +204,7 @@ def test_a_failed_gate_stops_the_roll_there_and_roll_back_goes_the_same_way_back
     assert [node for node in runs.world.nodes if node > 10 and runs.world.nodes[node].starts] == []
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("combined")
 def test_an_answer_is_kept_although_a_node_that_comes_before_is_down_by_then(runs: FakeRuns) -> None:
     task = "roll.gate_after[1]"

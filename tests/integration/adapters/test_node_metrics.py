@@ -96,6 +96,7 @@ def _above_zero(node: NodeSpec) -> dict[str, int]:
     return {name: value for name, value in counters.items() if value and name not in {*GROUPS, *SHARES}}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("agent", ["prometheus", "jolokia"])
 def test_one_agent_replaces_the_other_but_not_its_metadata_version(
     newest: LocalCluster, agent: str, closed_port: int

@@ -43,6 +43,7 @@ def facts_of(node: NodeSpec) -> tuple[object, ...]:
     return node.roles, node.broker_address, node.controller_address, node.rack
 
 
+@pytest.mark.full
 def test_the_inventory_of_a_running_cluster_answers_the_questions_of_a_read_only_one(
     cluster: LocalCluster, call: Call, tmp_path: Path
 ) -> None:

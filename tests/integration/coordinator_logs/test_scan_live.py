@@ -239,6 +239,7 @@ def count(source: FetchSource, log: LogRange) -> KindCounts:
     return counts
 
 
+@pytest.mark.full
 def test_small_fetches_give_the_same_counts(scanned: Scanned) -> None:
     with FetchSource(scanned.servers) as whole, FetchSource(scanned.servers, fetch_bytes=200) as small:
         for log in whole.ranges([CONSUMER_OFFSETS]):
@@ -257,6 +258,7 @@ def test_a_range_that_the_log_does_not_reach_is_an_error_not_a_shorter_answer(sc
             count(source, beyond)
 
 
+@pytest.mark.full
 def test_reading_goes_on_where_it_was_after_the_broker_restarted(scanned: Scanned) -> None:
     node, runtime = scanned.cluster.spec.nodes[0], scanned.cluster.runtime
     with FetchSource(scanned.servers, patience_s=_PATIENCE_S) as source:

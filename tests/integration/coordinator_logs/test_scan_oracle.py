@@ -30,7 +30,7 @@ from tests.releases import NEWEST
 
 pytestmark = pytest.mark.integration
 
-ALWAYS = ("3.4.0", "3.9.1", "4.3.1")  # the others in the larger matrix alone
+ALWAYS = ("3.4.0", "4.3.1")  # the others in the larger matrix alone
 RELEASES = tuple(
     Release.parse(name) for name in ("3.4.0", "3.4.1", "3.8.1", "3.9.1", "4.0.1", "4.1.1", "4.3.1", NEWEST)
 )

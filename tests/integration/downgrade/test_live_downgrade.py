@@ -94,7 +94,8 @@ def create_topic(ports: ClusterPorts, name: str) -> None:
         future.result(60)
 
 
-@pytest.mark.parametrize("quorum", ["static", pytest.param("dynamic", marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("quorum", ["static", "dynamic"])
 def test_running_brokers_take_over_the_lower_level_and_every_node_can_restart(
     make_cluster: MakeCluster, tmp_path: Path, quorum: str
 ) -> None:

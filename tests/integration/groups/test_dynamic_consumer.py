@@ -41,7 +41,9 @@ one_release = pytest.mark.parametrize(
 )
 
 
-@pytest.fixture(scope="module", params=["3.4.1", pytest.param("3.9.1", marks=pytest.mark.full), "4.3.1"])
+@pytest.fixture(
+    scope="module", params=[*(pytest.param(old, marks=pytest.mark.full) for old in ("3.4.1", "3.9.1")), "4.3.1"]
+)
 def cluster(request: pytest.FixtureRequest, make_shared_cluster: MakeCluster) -> LocalCluster:
     return make_shared_cluster(
         request.param,

@@ -147,6 +147,7 @@ def test_a_consumer_group_is_watched_back_to_classic_until_its_tombstones_are_wr
         group.wait_settled()
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_a_log_that_is_too_long_for_one_process_is_read_by_spark_with_the_same_answer(
     cluster: LocalCluster, run: Run

@@ -19,6 +19,7 @@ DAG_ID, RUN_DAG = "kafka_notifications", "kafka_upgrade_nobody"
 PAYLOAD = {"kind": "{{ alert.kind }}", "link": "{{ alert.link }}"}
 
 
+@pytest.mark.full
 def test_a_request_reaches_the_webhook_once_while_the_dag_runs_every_minute(airflow: PrivateAirflow) -> None:
     store = run_history(airflow.home, "nobody", "manual__1")
     store.record(Begun(dag_id=RUN_DAG))

@@ -37,6 +37,7 @@ TWO_COPIES = {
 }
 
 
+@pytest.mark.full
 def test_a_downgrade_in_batches_is_killed_in_a_batch_and_resumed(
     make_cluster: MakeCluster, class_archives: ClassArchives, tmp_path: Path
 ) -> None:
