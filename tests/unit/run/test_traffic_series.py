@@ -215,7 +215,7 @@ def _led(at: int, node: int, from_s: int, records: int | None) -> TrafficSample:
 def test_a_broker_that_acknowledges_nothing_since_its_start_is_not_covered(
     waited: int, node: int, records: int | None, kinds: list[str]
 ) -> None:
-    """The others lead partitions of the test traffic too. Whoever leads none is reported, and fails nothing."""
+    """The others lead partitions of the test traffic too. That a broker leads none is reported, and fails nothing."""
     series = condense(_led(at, node, 100 * node, records) for at in range(-waited, 1800))
     assert len(series) < 700
     found = cover_node_steps(replace(_verdict(), series=series), ROLL, BROKERS, planned=True)
