@@ -83,7 +83,7 @@ class TrafficRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
+class RefusedRecord:
     """A record that a broker refused for good."""
 
     topic: str
@@ -105,7 +105,7 @@ def compare(
     series: Iterable[TrafficSample] = (),
     partitions: Mapping[str, int] | None = None,
     log_starts: Mapping[tuple[str, int], int] | None = None,
-    refused: Sequence[Refused] = (),
+    refused: Sequence[RefusedRecord] = (),
     passes: int = 1,
     say_compared: Callable[[int], None] = lambda _: None,
     period: int = 1,
@@ -155,7 +155,7 @@ def _of_pass(records: Iterable[TrafficRecord], number: int, passes: int) -> Iter
     return (record for record in records if crc32(record.record_id.encode()) % passes == number)
 
 
-def _refused(records: Sequence[Refused]) -> list[Discrepancy]:
+def _refused(records: Sequence[RefusedRecord]) -> list[Discrepancy]:
     if not records:
         return []
     first = min(records, key=lambda one: one.at)

@@ -48,7 +48,7 @@ from kafka_rollout.traffic.traffic_check import (
     UNKNOWN_OFFSET,
     Position,
     ReadMarks,
-    Refused,
+    RefusedRecord,
     TrafficRecord,
     compare,
 )
@@ -188,7 +188,7 @@ class Client:
 def plain_producer(folder: Path, security: Mapping[str, Any], session: str, rate: float) -> Client:
     """An idempotent producer with acks=all; `rate` in records per second."""
     journal = Journal(folder / f"acknowledged-plain-{session}.tsv")
-    refused = RefusedRecords(folder / f"refused-plain-{session}.tsv", in_transactions=False)
+    refused = RefusedJournal(folder / f"refused-plain-{session}.tsv", in_transactions=False)
 
     def body(client: Client) -> None:
         settings = {**producer_settings(security), "client.id": "kafka-rollout-traffic-plain"}
@@ -224,7 +224,7 @@ def plain_producer(folder: Path, security: Mapping[str, Any], session: str, rate
 def transactional_producer(folder: Path, security: Mapping[str, Any], session: str, rate: float) -> Client:
     """Transactions of a few records each, one in ten aborted; `rate` in transactions per second."""
     journal = Journal(folder / f"acknowledged-transactional-{session}.tsv")
-    refused = RefusedRecords(folder / f"refused-transactional-{session}.tsv", in_transactions=True)
+    refused = RefusedJournal(folder / f"refused-transactional-{session}.tsv", in_transactions=True)
     outcomes = Journal(folder / f"transactions-{session}.tsv")
 
     def finish(producer: Producer, name: str, commit: bool) -> bool:
@@ -529,7 +529,7 @@ class Journal:
         os.close(self._descriptor)
 
 
-class RefusedRecords(Journal):
+class RefusedJournal(Journal):
     """The journal of the records that brokers refused for good."""
 
     def __init__(self, path: Path, *, in_transactions: bool) -> None:
@@ -616,7 +616,7 @@ def compare_journals(
     if ends_consumer_groups(lowered) and "consumer" not in read:
         left_out.append(CONSUMER_GROUP)
     refused = [
-        Refused(topic=topic, partition=int(partition), at=float(at), error=error)
+        RefusedRecord(topic=topic, partition=int(partition), at=float(at), error=error)
         for path in sorted(folder.glob("refused-*.tsv"))
         for topic, partition, at, error in read_lines(path, 4)
     ]

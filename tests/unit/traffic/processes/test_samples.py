@@ -16,7 +16,7 @@ from confluent_kafka import KafkaError, KafkaException
 from kafka_rollout.traffic.processes import traffic as processes
 from kafka_rollout.traffic.processes.traffic import (
     Client,
-    RefusedRecords,
+    RefusedJournal,
     Replication,
     Samples,
     compare_journals,
@@ -185,7 +185,7 @@ def test_only_what_a_broker_refuses_for_good_is_a_refused_record(
 ) -> None:
     for name, in_transactions in (("plain", False), ("transactional", True)):
         producer = client(name)
-        refused = RefusedRecords(tmp_path / f"refused-{name}-1.tsv", in_transactions=in_transactions)
+        refused = RefusedJournal(tmp_path / f"refused-{name}-1.tsv", in_transactions=in_transactions)
         refused.note(producer, KafkaError(code), message(0, None))
         assert producer.window.failed == 1
     (tmp_path / "log.tsv").touch()
