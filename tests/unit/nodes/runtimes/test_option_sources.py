@@ -195,7 +195,7 @@ EDITS = [
         {"-javaagent:HOME/jmx.jar=9404:HOME/jmx.yml"},
         [LOST],
     ),
-    ("LOG_DIR=/var/log/kafka1; export LOG_DIR", {"-Dkafka.logs.dir=/var/log/kafka1", "GC"}, [WARNED]),
+    ("LOG_DIR=/var/log/kafka; export LOG_DIR", {"-Dkafka.logs.dir=/var/log/kafka", "GC"}, [WARNED]),
     ("HEAP=$(expr 2 + 4)g\nexport KAFKA_HEAP_OPTS=-Xmx$HEAP", {"-Xmx6g"}, [LOST]),
     (". HOME/etc/kafka-env.sh", {"-Xmx7g", "-Dx=y"}, [LOST, WARNED]),
     ('KAFKA_OPTS="$KAFKA_OPTS -Djavax.net.ssl.trustStorePassword=S3CRET"\nexport KAFKA_OPTS', {"PASSWORD"}, [LOST]),
@@ -212,7 +212,7 @@ def test_an_option_that_only_the_script_of_the_running_release_sets_is_lost(
     host: Host, edit: str, lost: set[str], expected: list[tuple[str, str]]
 ) -> None:
     special = {
-        "GC": "-Xlog:gc*:file=/var/log/kafka1/kafkaServer-gc.log:time,tags:filecount=10,filesize=100M",
+        "GC": "-Xlog:gc*:file=/var/log/kafka/kafkaServer-gc.log:time,tags:filecount=10,filesize=100M",
         "PASSWORD": "-Djavax.net.ssl.trustStorePassword=S3CRET",
     }
     wanted = {special.get(one, one).replace("HOME", str(host.home)) for one in lost}
@@ -222,7 +222,8 @@ def test_an_option_that_only_the_script_of_the_running_release_sets_is_lost(
     process, after = host.start(environment), host.start(environment, NEW)
     assert options_of(process) - options_of(after) == wanted
     read = host.read(process, environment, (OLD, NEW, BROUGHT))
-    assert set(read[NEW].kept) == set(process[: process.index("kafka.Kafka")]) - wanted
+    of_release = {word for word in process if "log4j" in word}  # by default: the other release has its own
+    assert set(read[NEW].kept) == set(process[: process.index("kafka.Kafka")]) - wanted - of_release
     assert {key: shown(host.findings({key: options})) for key, options in read.items()} == {
         OLD: [],
         NEW: expected,
@@ -241,6 +242,31 @@ def test_an_option_that_only_the_script_of_the_running_release_sets_is_lost(
     others = " ".join(one for one in wanted if not one.startswith("-X"))
     in_unit = {**environment, "KAFKA_HEAP_OPTS": heap, "KAFKA_OPTS": others} if wanted else environment
     assert host.findings(host.read(process, in_unit)) == []
+
+
+@pytest.mark.parametrize("release", [NEW, BROUGHT])
+@pytest.mark.parametrize(
+    ("name", "value", "log_file"),
+    [
+        ("LOG_DIR", "/var/log/kafka", "/var/log/kafka/server.log"),
+        ("KAFKA_LOG4J_OPTS", "-Dlog4j.configuration=file:/etc/kafka/log4j.properties", "/logs/server.log"),
+        ("KAFKA_LOG4J_OPTS", "-Dlog4j2.configurationFile=/etc/kafka/log4j2.yaml", "/logs/server.log"),
+    ],
+)
+def test_the_paths_of_packages_are_no_defaults_of_an_archive(
+    host: Host, release: Release, name: str, value: str, log_file: str
+) -> None:
+    """A package sets them in its own scripts, and a site in those of an archive, or in the environment until now."""
+    node = host.node(log_file=log_file)
+    process = host.start({name: value})
+    gone = host.findings(host.read(process, {}, (release,), node=node), node)
+    assert ("JVM-OPTION-GONE", "node 1, needed options") in {(one.code, one.subject) for one in gone}
+    host.edit(OLD, f"export {name}={value}")
+    lost = host.findings(host.read(host.start({}), {}, (release,), node=node), node)
+    assert LOST in shown(lost)
+    package = PackageSpec(install=("/x", "{version}"), check=("/x", "{version}"))
+    other = replace(node, service=ServiceSpec(host="kafka-1", package=package))
+    assert host.findings(host.read(process, {}, (release,), node=other), other) == []
 
 
 def test_another_value_in_the_unit_is_a_decision_and_only_a_warning(host: Host) -> None:

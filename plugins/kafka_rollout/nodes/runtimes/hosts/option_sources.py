@@ -21,11 +21,10 @@ from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, service_of
 from kafka_rollout.nodes.runtimes.hosts.text_files import TextFile, TextFiles, text_of
 from kafka_rollout.releases.facts import Release
 
-# What the scripts of each release add, from kafka-run-class.sh and kafka-server-start.sh of 3.0 to 4.3 and of packages.
+# What the scripts of each release add, from kafka-run-class.sh and kafka-server-start.sh of 3.0 to 4.3.
 _OF_KAFKA = """\
 base_dir=$(dirname $0)/..
 LOG_DIR=$base_dir/logs
-LOG_DIR=/var/log/kafka
 KAFKA_HEAP_OPTS="-Xmx1G -Xms1G"
 KAFKA_HEAP_OPTS=-Xmx256M
 KAFKA_JVM_PERFORMANCE_OPTS="-server -XX:+UseG1GC -XX:MaxGCPauseMillis=20 -XX:InitiatingHeapOccupancyPercent=35"
@@ -36,10 +35,14 @@ KAFKA_GC_LOG_OPTS="-XX:+PrintGCTimeStamps -XX:+UseGCLogFileRotation -XX:NumberOf
 KAFKA_JMX_OPTS="-Dcom.sun.management.jmxremote -Dcom.sun.management.jmxremote=true"
 KAFKA_JMX_OPTS="-Dcom.sun.management.jmxremote.authenticate=false -Dcom.sun.management.jmxremote.ssl=false"
 KAFKA_JMX_OPTS="-Dcom.sun.management.jmxremote.port=$JMX_PORT -Dcom.sun.management.jmxremote.rmi.port=$JMX_PORT"
-KAFKA_LOG4J_OPTS="-Dkafka.logs.dir=$LOG_DIR -Dlog4j.config.dir=/etc/kafka -Dlog4j.config.dir=$base_dir/config"
+KAFKA_LOG4J_OPTS="-Dkafka.logs.dir=$LOG_DIR -Dlog4j.config.dir=$base_dir/config"
 KAFKA_LOG4J_OPTS="-Dlog4j.configuration=file:$base_dir/config/log4j.properties"
-KAFKA_LOG4J_OPTS="-Dlog4j.configuration=file:/etc/kafka/log4j.properties"
 KAFKA_LOG4J_OPTS="-Dlog4j2.configurationFile=$base_dir/config/log4j2.yaml"
+"""
+# What the scripts of packages add to that.
+_OF_PACKAGES = """\
+LOG_DIR=/var/log/kafka
+KAFKA_LOG4J_OPTS="-Dlog4j.config.dir=/etc/kafka -Dlog4j.configuration=file:/etc/kafka/log4j.properties"
 KAFKA_LOG4J_OPTS="-Dlog4j2.configurationFile=/etc/kafka/log4j2.yaml"
 """
 _DEBUG = "-agentlib:jdwp=transport=dt_socket,server=y,suspend=${DEBUG_SUSPEND_FLAG:-n},address=${JAVA_DEBUG_PORT:-5005}"
@@ -269,6 +272,7 @@ def read_next_start(
     scripts = [*then.values()] if folders else [running]
     texts = [*before_it.texts, *of_unit.texts, *(text for paths in scripts for text in files.all_of(paths).texts)]
     process = unit.process[: unit.process.index(MAIN_CLASS)] if MAIN_CLASS in unit.process else unit.process
+    debugs = "KAFKA_DEBUG" in unit.variables
     options = {
         release: _next_options(
             process,
@@ -278,6 +282,7 @@ def read_next_start(
             then=files.all_of(then.get(release, ())),
             is_whole=unit.is_whole and of_unit.is_whole and is_direct,
             is_known=bool(link),
+            added=_OF_KAFKA + (_OF_PACKAGES if service.package else "") + (_DEBUG if debugs else ""),
         )
         if process
         else NextOptions(environment=unit.environment)
@@ -340,10 +345,18 @@ def _next_options(
     then: _Read,
     is_whole: bool,
     is_known: bool,
+    added: str,
 ) -> NextOptions:
-    """`is_whole`: what the unit gives to the scripts is known. `is_known`: the scripts of the release are `then`."""
-    kafkas = text_of("bin/kafka-run-class.sh", _OF_KAFKA + (_DEBUG if "KAFKA_DEBUG" in unit.variables else ""))
-    after = ScriptScope((kafkas, *stays.texts, *then.texts), unit.variables, is_whole=is_whole and then.is_whole)
+    """`is_whole`: what the unit gives to the scripts is known. `is_known`: the scripts of the release are `then`.
+
+    `added`: by the scripts of a release that cannot be read. If they can, what those of the running release add in the
+    same way is neither lost nor kept.
+    """
+    kafkas = text_of("bin/kafka-run-class.sh", added)
+    defaults = ScriptScope((kafkas,), {}, is_whole=True)
+    is_read = bool(then.texts) and not then.unread
+    next_texts = (*(() if is_read else (kafkas,)), *stays.texts, *then.texts)
+    after = ScriptScope(next_texts, unit.variables, is_whole=is_whole and then.is_whole)
     before = ScriptScope(running.texts, unit.variables, is_whole=is_whole and running.is_whole)
     is_same = [text.lines for text in then.texts] == [text.lines for text in running.texts]
     values = {option_key(option): option for option in unit.environment}
@@ -357,7 +370,7 @@ def _next_options(
             kept += [word, *(value for _, value in [next(words, (0, ""))])]
         elif number == 0 or not word.startswith("-") or word in unit.environment or after.explains(word):
             kept.append(word)
-        else:
+        elif not (is_read and defaults.explains(word)):
             now = values.get(option_key(word), "")
             is_of_script = before.explains(word)
             found = LostOption(
