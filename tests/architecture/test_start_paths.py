@@ -87,6 +87,7 @@ def test_the_user_of_the_unit_is_asked_in_one_place() -> None:
         "nodes/runtimes/hosts/release_folders.py",
         "nodes/runtimes/hosts/service.py",
         "nodes/runtimes/hosts/start_paths.py",
+        "nodes/runtimes/hosts/start_writes.py",
         "nodes/runtimes/hosts/unit_state.py",
         "nodes/runtimes/hosts/user_access.py",
         "planning/findings/hosts.py",

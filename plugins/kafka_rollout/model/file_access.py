@@ -21,15 +21,19 @@ class Use(StrEnum):
     READ = "read"
     LIST = "list and enter"
     EXECUTE = "execute"
+    WRITE = "write"
+    CREATE = "create files in"
 
 
-_READ, _EXECUTE = stat.S_IROTH, stat.S_IXOTH
+_READ, _WRITE, _EXECUTE = stat.S_IROTH, stat.S_IWOTH, stat.S_IXOTH
 _NEEDS = {
     Use.REACH: 0,
     Use.ENTER: _EXECUTE,
     Use.READ: _READ,
     Use.LIST: _READ | _EXECUTE,
     Use.EXECUTE: _EXECUTE,
+    Use.WRITE: _WRITE,
+    Use.CREATE: _WRITE | _EXECUTE,
 }
 
 

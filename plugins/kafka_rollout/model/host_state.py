@@ -148,6 +148,25 @@ class StartPath:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StartWrite:
+    """A file or a folder that the next start of a node on a release writes."""
+
+    release: Release
+    path: str
+    """As the start names it."""
+    place: str
+    """Without links, as far as the SSH user sees."""
+    access: FileAccess
+    """Whether the user of the unit can write there."""
+    moves: bool
+    """It is in the folder of the release."""
+    is_log: bool = False
+    """It is LOG_DIR of Kafka's scripts, or a file in it."""
+    is_needed: bool = True
+    """False if the node starts without it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StoppedUnit:
     """Another unit that systemd stops when the unit of a node is stopped."""
 
@@ -291,6 +310,8 @@ class HostState:
     """What the next start reads; without a link, what it reads of the package and what another file names."""
     start_paths_problem: str = ""
     """Why `start_paths` are not all, a sentence."""
+    writes: tuple[StartWrite, ...] = ()
+    """What the next start writes, by release."""
     changed_java: tuple[str, str] | None = None
     """The Java of the process and that of the next start, without links, if they differ."""
     options: Mapping[Release | None, NextOptions] = field(default_factory=dict)

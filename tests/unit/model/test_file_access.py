@@ -37,6 +37,11 @@ FOLDER = file(0o755, path="/x")
         (file(0o711), Use.ENTER, True),
         (file(0o711), Use.LIST, False),
         (file(0o000), Use.REACH, True),
+        (file(0o644, owner=1501), Use.WRITE, True),
+        (file(0o644), Use.WRITE, False),
+        (file(0o755, owner=1501), Use.CREATE, True),
+        (file(0o622), Use.CREATE, False),  # a name is made only in a folder that can be entered
+        (file(0o775, group=1600), Use.CREATE, True),
         (file(0o640, has_acl=True), Use.READ, None),
         (file(0o604, has_acl=True), Use.READ, None),
         (file(0o710, has_acl=True), Use.READ, False),  # the mask permits it to no user of the list

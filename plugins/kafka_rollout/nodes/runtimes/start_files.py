@@ -18,7 +18,7 @@ _ARGUMENTS = {
 }
 _AGENTS = ("-javaagent:", "-agentpath:")
 _CLASSPATH = frozenset({"-cp", "-classpath", "--class-path"})
-# What a JVM writes. kafka-run-class.sh makes the folder of its logs.
+# What a JVM writes, and no start reads (hosts/start_writes.py).
 _WRITTEN = re.compile(
     r"-Xlog|-XX:(HeapDumpPath|ErrorFile|LogFile)=|-XX:[+-]|-D[\w.]*log(s|ging)?[._-]?(dir|directory|folder|path)=",
     re.IGNORECASE,

@@ -35,6 +35,7 @@ from kafka_rollout.model.topology import ClusterSpec, NodeSpec, ServiceSpec
 from kafka_rollout.planning.findings.jvm_options import JVM_OPTION_CODES, jvm_option_losses
 from kafka_rollout.planning.findings.logging_files import LOG_CONFIG_REPLACED, logging_file_findings
 from kafka_rollout.planning.findings.start_paths import START_PATH_CODES, start_path_findings
+from kafka_rollout.planning.findings.start_writes import start_write_findings
 from kafka_rollout.planning.findings.stops import STOP_CODES, stop_findings
 from kafka_rollout.planning.findings.unit_mounts import UNIT_SEES_OTHER_FILE, unit_mount_findings
 from kafka_rollout.releases.facts import Catalogue, Release
@@ -448,6 +449,7 @@ def host_problems(
             *_configuration_findings(node, host, changed.get(node.node_id, ())),
             # A run of levels alone starts no node.
             *(() if restarts and not releases else start_path_findings(node, host, releases)),
+            *start_write_findings(node, host, releases),
             *jvm_option_losses(node, host, releases),
             *logging_file_findings(node, host, releases),
         )

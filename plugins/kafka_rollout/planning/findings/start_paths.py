@@ -46,7 +46,7 @@ START_NOT_SWITCHED = FindingCode(
 START_FILE_FORBIDDEN = FindingCode(
     "START-FILE-FORBIDDEN",
     (BLOCKER, WARNING),
-    "The user of the unit cannot enter, read or execute a file or a folder as the next start of the node does.",
+    "The user of the unit cannot enter, read, write or execute a file or a folder as the next start of the node does.",
 )
 START_PATH_CODES = (START_PATH_SWITCHED, START_PATH_UNKNOWN, START_NOT_SWITCHED, START_FILE_FORBIDDEN)
 

@@ -283,6 +283,14 @@ def test_a_script_of_the_unit_that_was_changed_names_another_configuration_than_
     assert found[wrapper] == (StartFileKind.PROGRAM, 7.0)
 
 
+def test_what_a_start_writes_is_read() -> None:
+    wrapper = "/usr/local/bin/start-kafka"
+    host = FakeHost(command=f"{{ path={wrapper} ; argv[]={wrapper} ; ignore_errors=no ; }}")
+    host.files[wrapper] = "#!/bin/sh\nexec /opt/kafka/bin/kafka-server-start.sh /etc/x > /opt/kafka/kafka.log\n"
+    state = runtime_on(host).host(NODE, [R431])
+    assert [(write.release, write.path) for write in state.writes] == [(R431, "/opt/kafka/kafka.log")]
+
+
 def test_the_script_and_the_signal_of_a_stop_are_read() -> None:
     shown = "ExecStop={ path=/etc/init.d/kafka ; argv[]=/etc/init.d/kafka stop ; ignore_errors=no ; }"
     host = FakeHost(jvm="env SIGNAL=KILL\n", capabilities=f"\n{shown}")

@@ -119,19 +119,7 @@ def read_start_paths(
         return None, package_paths, problem or unowned
     lines = [service.symlink, *(path if path.startswith("/") else f"{directory}/{path}" for path, _ in wanted)]
     keys: list[Release | None] = [*releases] if releases else [None]
-    folders = [service.folder(release) if release is not None else _NO_FOLDER for release in keys]
-    above, _, name = service.symlink.rpartition("/")
-    line = WALK + _EACH.format(
-        above=shlex.quote(above or "/"), name=shlex.quote(name), folders=" ".join(map(shlex.quote, folders))
-    )
-    done = commands.shell.run(service.host, line, text="".join(f"{one}\n" for one in lines))
-    read = {key: (place, way) for key, place, way in _parse(done.out)}
-    if len(read) != len(lines) * (len(keys) + 1):
-        raise unusable(
-            done,
-            f"Host {service.host} does not report where the paths of node {node.name} lead: {done.problem}.",
-            remedy="Log in to the host as the SSH user, and check that its shell is a POSIX shell.",
-        )
+    read = follow_link(commands, node, lines, [_NO_FOLDER if key is None else service.folder(key) for key in keys])
     places = _with_access(commands, node, read, list(wanted.values()))
     seen = frozenset(facts.opened)
     link = _start_path(StartFileKind.LIBRARIES, service.symlink, _places(0, keys, places, seen))
@@ -144,6 +132,30 @@ def read_start_paths(
         for number, one in enumerate(wanted.values(), 1)
     )
     return link, tuple(paths), problem
+
+
+def follow_link(
+    commands: HostCommands, node: NodeSpec, paths: Sequence[str], folders: Sequence[str]
+) -> dict[tuple[int, int], tuple[StartPlace, tuple[str, ...]]]:
+    """Return where absolute paths lead, by number of the path and of the folder to which the link of the release leads
+    then, from 1 on; 0: as it leads now. With each place, the folders in which a name is looked up.
+
+    Raises RefusedError or TransientError if the host reports none.
+    """
+    service = service_of(node)
+    above, _, name = service.symlink.rpartition("/")
+    line = WALK + _EACH.format(
+        above=shlex.quote(above or "/"), name=shlex.quote(name), folders=" ".join(map(shlex.quote, folders))
+    )
+    done = commands.shell.run(service.host, line, text="".join(f"{one}\n" for one in paths))
+    read = {key: (place, way) for key, place, way in _parse(done.out)}
+    if len(read) != len(paths) * (len(folders) + 1):
+        raise unusable(
+            done,
+            f"Host {service.host} does not report where the paths of node {node.name} lead: {done.problem}.",
+            remedy="Log in to the host as the SSH user, and check that its shell is a POSIX shell.",
+        )
+    return read
 
 
 class _Named(NamedTuple):

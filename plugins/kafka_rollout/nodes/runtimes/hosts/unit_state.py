@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import TypeVar
 
 from kafka_rollout.base.errors import NotObservableError, RefusedError, RolloutError, TransientError, UserError
 from kafka_rollout.base.outside_text import parse_number
@@ -68,6 +69,7 @@ from kafka_rollout.nodes.runtimes.hosts.rights import (
     held_names,
 )
 from kafka_rollout.nodes.runtimes.hosts.start_paths import read_start_paths
+from kafka_rollout.nodes.runtimes.hosts.start_writes import read_start_writes
 from kafka_rollout.nodes.runtimes.hosts.stopped_units import read_stopped_units
 from kafka_rollout.nodes.runtimes.hosts.text_files import TextFiles
 from kafka_rollout.nodes.runtimes.hosts.unit_environment import UnclearError, jvm_words, parse_file, parse_shown
@@ -77,6 +79,7 @@ from kafka_rollout.nodes.runtimes.hosts.written_folders import folders_of_run, p
 from kafka_rollout.nodes.runtimes.start_files import all_start_files, paths_in
 from kafka_rollout.releases.facts import Release
 
+_Read = TypeVar("_Read")
 _PROPERTIES = (
     "LoadState,ActiveState,SubState,MainPID,ExecMainPID,ExecMainStartTimestamp,NRestarts,TimeoutStopUSec,User,"
     "UnitFileState,ExecStop,Id,AmbientCapabilities,KillMode,KillSignal,SendSIGKILL,NeedDaemonReload"
@@ -336,6 +339,19 @@ def read_host(
     link, start_paths, start_paths_problem = _start_paths(
         commands, node, releases, config={} if denied else read_config(), options=options, start=start, facts=facts
     )
+    login = values.get("login", "")
+    writes, writes_problem = _read_or_unknown(
+        lambda: read_start_writes(
+            commands,
+            node,
+            [release for release in releases if release in there | brought],
+            process=facts.arguments,
+            unit=options,
+            start=start,
+            brought=brought,
+            login=login,
+        )
+    )
     written = folders_of_run(
         service,
         releases,
@@ -376,6 +392,7 @@ def read_host(
         "the free space of the home folder of the SSH user": home_bytes is None,
         f"which packages are held ({held_problem})": installs and held is None,
         f"the states of its packages ({unfinished_problem})": unfinished is None,
+        f"where a start writes ({writes_problem})": writes is None,
         f"the journal of {service.unit}": _journal_problem(commands, node) != "",
         **_unknown_of_process(unit, facts, denied),
         **_unknown_of_releases(service, installed, brought, facts),
@@ -396,7 +413,7 @@ def read_host(
         repairs={release: folder.repair for release, folder in libs.items() if release not in there | brought},
         unpinned=_unpinned(service, brought),
         can_unpack=service.archive is None or "writable" in found,
-        login=values.get("login", ""),
+        login=login,
         symlink_can_switch=service.package is not None or "link" in found,
         others={node_id: other.host for node_id, other in others.items()},
         stop_timeout_s=unit.stop_s,
@@ -434,6 +451,7 @@ def read_host(
         link=link,
         start_paths=start_paths,
         start_paths_problem=start_paths_problem,
+        writes=writes or (),
         options=start.options,
         changed_java=(java.of_process, java.paths[0]) if java.has_changed else None,
         writers=find_writers(start.texts, options.variables, service.configuration_file),
@@ -456,7 +474,7 @@ def _sees_processes(commands: HostCommands, node: NodeSpec, unit: UnitState) -> 
     return left.kafka is not None and unit.pid in (None, *left.kafka)
 
 
-def _read_or_unknown(read: Callable[[], tuple[str, ...]]) -> tuple[tuple[str, ...] | None, str]:
+def _read_or_unknown(read: Callable[[], tuple[_Read, ...]]) -> tuple[tuple[_Read, ...] | None, str]:
     """Return what was read, or None and why it is unknown."""
     try:
         return read(), ""

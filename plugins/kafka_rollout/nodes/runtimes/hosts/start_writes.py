@@ -1,0 +1,237 @@
+"""What a node's next start writes, and whether the user of its unit can: in the folder of each release, too.
+
+kafka-run-class.sh writes its logs to `logs` beside its own folder unless LOG_DIR is set, so to the folder of the
+release, which the user of the unit often cannot change. A JVM that cannot open its log of the garbage collection, and a
+shell that cannot open the file of an output, end before Kafka starts. Nothing needs a right.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import PurePosixPath
+from typing import NamedTuple
+
+from kafka_rollout.model.file_access import FileAccess, UnitUser, Use
+from kafka_rollout.model.host_state import PlaceState, StartPlace, StartWrite
+from kafka_rollout.model.jvm_options import NextOptions, shown_option
+from kafka_rollout.model.starts import MAIN_CLASS, properties_of
+from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, service_of
+from kafka_rollout.nodes.runtimes.hosts.option_sources import ScriptsOfStart, UnitOptions, assignments
+from kafka_rollout.nodes.runtimes.hosts.start_paths import follow_link
+from kafka_rollout.nodes.runtimes.hosts.unit_environment import put_in
+from kafka_rollout.nodes.runtimes.hosts.user_access import Lookup, read_access, read_unit_user
+from kafka_rollout.nodes.runtimes.start_files import paths_in
+from kafka_rollout.releases.facts import Release
+
+_LOG_DIR = "-Dkafka.logs.dir="
+_GC_LOG = re.compile(r"-Xlog:[^:]*:(?:file=)?\"?(/[^\":]+)|-Xloggc:(/[^:]+)")
+_ARGV = re.compile(r"argv\[\]=(.*?) ; ignore_errors=")
+_START_SCRIPT = re.compile(r"(?:^|[\s'\"])(/\S*)/kafka-server-start(?:\.sh)?(?=$|[\s'\"])")
+_DEFAULT = re.compile(r"\$\{LOG_DIR:?[-=]([^}]+)\}")
+_OUTPUT = re.compile(r">{1,2}\|?\s*[\"']?(/[^\s\"'`;|&<>()]+)")
+_STARTS = re.compile(r"kafka-(?:server-start|run-class)|^\s*exec\s+\d*&?>")
+_OF_SHELL = re.compile(r"\s-\w*c\s")
+_PREPARES = re.compile(r"(?:^|[\s/])(?:mkdir|install|chown|chmod|setfacl|ln)\s")
+_DIRECTORIES = {
+    "LogsDirectory": "/var/log",
+    "StateDirectory": "/var/lib",
+    "RuntimeDirectory": "/run",
+    "CacheDirectory": "/var/cache",
+}
+"""Folders that systemd makes for the user of a unit (systemd.exec(5)) → where."""
+
+
+class _Write(NamedTuple):
+    """A file or a folder that a start writes."""
+
+    path: str
+    is_needed: bool = True
+    """The node does not start without it."""
+    is_log: bool = False
+    """It is in the folder that the scripts make, or this folder."""
+
+
+def read_start_writes(
+    commands: HostCommands,
+    node: NodeSpec,
+    releases: Sequence[Release],
+    *,
+    process: Sequence[str],
+    unit: UnitOptions,
+    start: ScriptsOfStart,
+    brought: Collection[Release],
+    login: str,
+) -> tuple[StartWrite, ...]:
+    """Return what a start on each release writes; none for packages. `process`: the command line of the node's.
+    `brought`: the releases that a run unpacks as the SSH user `login`.
+
+    Raises RefusedError or TransientError if the host does not report where the paths lead.
+    """
+    service = service_of(node)
+    prepared = _prepared(commands, node, unit)
+    wanted = [
+        (release, write)
+        for release in (() if service.package else releases)
+        for write in _writes(node, release, process, unit, start)
+        if write.path.isprintable() and not any(_is_below(posixpath.normpath(write.path), one) for one in prepared)
+    ]
+    if not wanted:
+        return ()
+    paths = list(dict.fromkeys([service.symlink, *(one for _, write in wanted for one in _ways(write.path))]))
+    followed = follow_link(commands, node, paths, [service.folder(release) for release in releases])
+    of_path = {path: number for number, path in enumerate(paths)}
+
+    def lead(path: str, release: Release) -> tuple[StartPlace, tuple[str, ...]]:
+        return followed[of_path[path], [*releases].index(release) + 1]
+
+    lookups: list[Lookup] = []
+    for release, write in wanted:
+        nearest = _nearest(write.path, {path: lead(path, release)[0] for path in _ways(write.path)})
+        place, way = lead(nearest, release)
+        lookups.append(Lookup(way, place.path, Use.WRITE if place.state is PlaceState.FILE else Use.CREATE))
+    user = read_unit_user(commands, node)
+    found = []
+    for (release, write), asked in zip(wanted, read_access(commands, node, lookups), strict=True):
+        folder, place = lead(service.symlink, release)[0].path, lead(write.path, release)[0]
+        parent = lead(posixpath.dirname(write.path), release)[0]
+        moves = _is_below(place.path, folder)
+        if moves and release in brought:
+            access = _access_after_unpacking(user, folder, login)
+        elif parent.state is PlaceState.HIDDEN or (asked.refused and place.state is PlaceState.HIDDEN):
+            access = FileAccess(user=user.name, unknown=f"the SSH user cannot enter the folders above {place.path}")
+        elif not asked.refused and not write.is_log and parent.state is PlaceState.MISSING:
+            refused = f"cannot create a file in {parent.path}, which does not exist"
+            access = FileAccess(user=user.name, refused=refused, place=parent.path)
+        else:
+            access = asked
+        found.append(
+            StartWrite(
+                release=release,
+                path=write.path,
+                place=place.path,
+                access=access,
+                moves=moves,
+                is_log=write.is_log,
+                is_needed=write.is_needed,
+            )
+        )
+    return tuple(found)
+
+
+def _access_after_unpacking(user: UnitUser, folder: str, login: str) -> FileAccess:
+    if user.unknown or user.passes_modes or user.name == login:
+        return FileAccess(user=user.name, unknown=user.unknown)
+    refused = f"cannot create files in {folder}, which the run unpacks as user {login or 'of SSH'} with mode 0755"
+    return FileAccess(user=user.name, refused=refused, place=folder)
+
+
+def _ways(path: str) -> list[str]:
+    """Return a path and each folder above, as the path names it."""
+    return [path, *map(str, PurePosixPath(path).parents)]
+
+
+def _nearest(path: str, places: Mapping[str, StartPlace]) -> str:
+    """Return the path, or the nearest folder above that the SSH user sees."""
+    seen = (PlaceState.FILE, PlaceState.FOLDER)
+    return next((one for one in _ways(path) if places[one].state in seen), "/")
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return f"{path}/".startswith(f"{folder.rstrip('/')}/")
+
+
+def _prepared(commands: HostCommands, node: NodeSpec, unit: UnitOptions) -> list[str]:
+    """Return the folders that systemd or a command before the start makes or gives to the user."""
+    names = ",".join(_DIRECTORIES)
+    shown = commands.run(node, f"LC_ALL=C systemctl show --property={names} {service_of(node).unit}").out
+    found = []
+    for name, _, value in (line.partition("=") for line in shown.splitlines()):
+        if name in _DIRECTORIES:
+            found += [f"{_DIRECTORIES[name]}/{word.partition(':')[0]}" for word in value.split()]
+    for command in _commands(unit, "ExecStartPre="):
+        found += [path for path in paths_in(command) if "bin/" not in path] if _PREPARES.search(command) else []
+    return found
+
+
+def _commands(unit: UnitOptions, setting: str) -> list[str]:
+    """Return the commands of the unit, with the values of its variables."""
+    shown = (text for text in unit.commands if text.startswith(setting))
+    return [put_in(command, unit.variables) for text in shown for command in _ARGV.findall(text)]
+
+
+def _writes(
+    node: NodeSpec, release: Release, process: Sequence[str], unit: UnitOptions, start: ScriptsOfStart
+) -> Iterator[_Write]:
+    own = process[: process.index(MAIN_CLASS)] if MAIN_CLASS in process else process
+    options = start.options.get(release, NextOptions())
+    lost = {one.option for one in (*options.lost, *options.gone)}
+    of_process = next((word.removeprefix(_LOG_DIR) for word in own if word.startswith(_LOG_DIR)), "")
+    wrapper = start.wrapper_lines(unit.variables)
+    folder = _log_folder(release, own, unit, start, wrapper)
+    starts = [line for line in wrapper if _STARTS.search(line)]
+    starts += [command for command in _commands(unit, "ExecStart=") if _OF_SHELL.search(command)]
+    has_gc_log = _has_gc_log(unit)
+    if folder:
+        log_file = node.service.log_file if node.service else None
+        is_needed = log_file is not None and _is_below(log_file, posixpath.normpath(folder))
+        yield _Write(folder, is_needed=is_needed or (not own and has_gc_log), is_log=True)
+    for word in own:
+        if (path := _gc_log(word)) and has_gc_log:
+            if of_process and _is_below(path, of_process):
+                yield from [_Write(folder + path.removeprefix(of_process), is_log=True)] if folder else []
+            elif shown_option(word) not in lost:
+                yield _Write(path)
+    yield from (_Write(path) for word in options.environment if (path := _gc_log(word)))
+    kept = (*(word for word in own if shown_option(word) not in lost), *options.environment)
+    if (temporary := properties_of(kept).get("java.io.tmpdir", "")).startswith("/"):
+        yield _Write(temporary)
+    yield from (
+        _Write(path) for line in starts for path in _OUTPUT.findall(line) if not path.startswith(("/dev/", "/proc/"))
+    )
+
+
+def _gc_log(word: str) -> str:
+    match = _GC_LOG.match(word)
+    return (match[1] or match[2]) if match else ""
+
+
+def _has_gc_log(unit: UnitOptions) -> bool:
+    """Return whether the scripts let the JVM write the log of the garbage collection to LOG_DIR."""
+    return not unit.variables.get("KAFKA_GC_LOG_OPTS") and "-loggc" in unit.variables.get("EXTRA_ARGS", "-loggc")
+
+
+def _log_folder(
+    release: Release, process: Sequence[str], unit: UnitOptions, start: ScriptsOfStart, wrapper: Sequence[str]
+) -> str:
+    """Return LOG_DIR of a start on the release; empty if Kafka's scripts do not run, and if it is not known.
+
+    What a script outside of the release or the environment sets counts more than the default of the scripts, also if it
+    was changed since the process started.
+    """
+    scripts = [text for text in start.scripts.get(release, ()) if text not in start.wrappers]
+    of_scripts = [
+        value
+        for text in scripts
+        for line in text.lines
+        for name, value in assignments(line)
+        if name == "LOG_DIR" and not text.path.startswith("unit ")
+    ]
+    of_wrapper = [value for line in wrapper for name, value in assignments(line) if name == "LOG_DIR"]
+    for value in (*of_wrapper[::-1], unit.variables.get("LOG_DIR", ""), *of_scripts):
+        default = _DEFAULT.search(value)
+        plain = (default[1] if default else value).strip("\"'").rstrip("/")
+        if plain.startswith("/") and "$" not in plain:
+            return plain
+    word = next((one for one in process if one.startswith(_LOG_DIR)), "")
+    options = start.options.get(release, NextOptions())
+    if word and shown_option(word) not in {one.option for one in (*options.lost, *options.gone)}:
+        return word.removeprefix(_LOG_DIR) if word.startswith(f"{_LOG_DIR}/") else ""
+    # The default, `$base_dir/logs`, if a start of now or the scripts of the release show that they run.
+    if not word and (process or not of_scripts):
+        return ""
+    lines = (*_commands(unit, "ExecStart="), *wrapper)
+    folders = [match[1] for line in lines for match in _START_SCRIPT.finditer(line)]
+    return f"{folders[0]}/../logs" if folders else ""
