@@ -331,9 +331,9 @@ PRINCIPLES = (
     ),
     _of(
         START,
-        "A node runs with its file and its command line.",
-        "nodes/runtimes/hosts/unit_state.py:read_overrides",
-        "unit/nodes/runtimes/test_service.py",
+        "A node starts with its file and the command line that its unit has now; the process is the second witness.",
+        "nodes/runtimes/hosts/unit_state.py:read_overrides nodes/runtimes/hosts/overrides.py:next_overrides",
+        "unit/nodes/runtimes/test_service.py unit/nodes/runtimes/test_overrides.py",
     ),
     _of(
         START,

@@ -312,6 +312,8 @@ class HostState:
     """Why `start_paths` are not all, a sentence."""
     writes: tuple[StartWrite, ...] = ()
     """What the next start writes, by release."""
+    overrides: frozenset[str] = frozenset()
+    """The settings in the command line of the next start."""
     changed_java: tuple[str, str] | None = None
     """The Java of the process and that of the next start, without links, if they differ."""
     options: Mapping[Release | None, NextOptions] = field(default_factory=dict)

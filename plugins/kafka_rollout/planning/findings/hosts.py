@@ -30,7 +30,7 @@ from kafka_rollout.model.host_state import (
 )
 from kafka_rollout.model.package_managers import replaces_held
 from kafka_rollout.model.plan import ConfigChange
-from kafka_rollout.model.starts import MAIN_CLASS, overrides_of
+from kafka_rollout.model.starts import MAIN_CLASS
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, ServiceSpec
 from kafka_rollout.planning.findings.jvm_options import JVM_OPTION_CODES, jvm_option_losses
 from kafka_rollout.planning.findings.logging_files import LOG_CONFIG_REPLACED, logging_file_findings
@@ -727,7 +727,7 @@ def _of_process(
 
 
 def _configuration_findings(node: NodeSpec, host: HostState, changed: Collection[str]) -> Iterable[Finding]:
-    """Yield what the command line of the process (`kafka.Kafka FILE [--override KEY=VALUE]...`) says of other settings,
+    """Yield what the command line of the start (`kafka.Kafka FILE [--override KEY=VALUE]...`) says of other settings,
     and what writes the file at a start.
 
     The configuration that a runtime reads has the overrides. Their values can be passwords, so only names are shown.
@@ -744,7 +744,7 @@ def _configuration_findings(node: NodeSpec, host: HostState, changed: Collection
         return
     # Without a process, the unit alone shows the file.
     start = arguments.index(MAIN_CLASS) + 1 if MAIN_CLASS in arguments else len(arguments)
-    read, *options = arguments[start:] or ("",)
+    read = (*arguments[start:], "")[0]
     file = node.service.configuration_file
     if found := _other_configuration(host, read, file):
         other, is_known = found
@@ -760,11 +760,11 @@ def _configuration_findings(node: NodeSpec, host: HostState, changed: Collection
             "changed after the start of the process, restart it (`systemctl restart`).",
             severity=BLOCKER if is_known else WARNING,
         )
-    if names := sorted(overrides_of(options).keys() & set(changed)):
+    if names := sorted(host.overrides & set(changed)):
         yield CONFIGURATION_NOT_READ.found(
             f"node {node.node_id}, --override",
-            f"The process of node {node.node_id} was started with --override of {few(names, limit=_SHOWN)}, which "
-            f"counts more than {file}, into which the run writes.",
+            f"The next start of node {node.node_id} has --override of {few(names, limit=_SHOWN)}, which counts more "
+            f"than {file}, into which the run writes.",
             "Move these settings from the unit into the file, and restart the node (kafka-rollout restart).",
             severity=BLOCKER,
         )

@@ -787,10 +787,18 @@ _PROCESS = "arg java\narg -Xmx1g\narg kafka.Kafka\narg /etc/kafka/server.propert
         (f"{_PROCESS}arg --override\narg log.dirs=/other\narg --override=broker.rack=a=b\n", {"broker.rack": "a=b"}),
         (f"{_EXEC}/etc/kafka/server.properties --override log.dirs=/other ; ignore_errors=no ; }}\n", {}),
         (f"{_PROCESS}arg --override\narg log.dirs=/other\narg --override\narg sasl=a\rb\n", {"sasl": "a\nb"}),
-        (f"{_EXEC}x --override log.dirs=/unit ; }}\n{_PROCESS}arg --override\narg log.dirs=/other\n", {}),
-        (f"{_EXEC}x --override log.dirs=/other ; }}\narg bash\narg kafka-server-start.sh\n", {}),
+        (f"{_EXEC}/x --override log.dirs=/other ; }}\n{_PROCESS}arg --override\narg log.dirs=/old\n", {}),
+        (f"{_EXEC}/x --override log.dirs=/other ; }}\n{_PROCESS}arg --override\narg broker.rack=a\n", {}),
+        (f"{_EXEC}/x --override log.dirs=/other ; }}\narg bash\narg kafka-server-start.sh\n", {}),
     ],
-    ids=["of the process", "of the unit", "of several lines", "the process runs", "before it runs Kafka"],
+    ids=[
+        "of the process",
+        "of the unit",
+        "of several lines",
+        "changed since the process started",
+        "removed since the process started",
+        "before it runs Kafka",
+    ],
 )
 def test_overrides_of_the_command_line_are_a_part_of_the_configuration(
     command: str, overridden: dict[str, str]
@@ -799,6 +807,31 @@ def test_overrides_of_the_command_line_are_a_part_of_the_configuration(
     runtime = runtime_on(FakeHost(command=command))
     assert runtime.config(NODE) == {"node.id": "1", "log.dirs": "/other", **overridden}
     assert runtime_on(FakeHost(command=_PROCESS)).config(NODE) == {"node.id": "1", "log.dirs": "/data"}
+
+
+@pytest.mark.parametrize(
+    ("command", "environment", "expected"),
+    [
+        ("/opt/kafka/bin/kafka-server-start.sh /etc/x --override log.dirs=${DISK}", "DISK=/new", "/new"),
+        ("/opt/kafka/bin/kafka-server-start.sh /etc/x $MORE", "MORE=--override log.dirs=/new", "/new"),
+        ("/opt/kafka/bin/kafka-server-start.sh /etc/x $MORE", "X=y", "/data"),
+        ("/opt/kafka/bin/kafka-server-start.sh /etc/x $MORE_DIRECTORY", "X=y", "/old"),
+        ("/usr/local/bin/start /etc/x", "DISK=/new", "/new"),
+        ("/usr/local/bin/start /etc/x", "X=y", "/old"),
+    ],
+)
+def test_overrides_with_variables_are_those_of_the_environment_of_now(
+    command: str, environment: str, expected: str
+) -> None:
+    shown = f"exec {{ path=/x ; argv[]={command} ; ignore_errors=no ; }}\n"
+    host = FakeHost(
+        command=f"{shown}{_PROCESS}arg --override\narg log.dirs=/old\n",
+        jvm=f'env "{environment}"\n{shown.replace("exec ", "show ExecStart=")}arg java\n',
+    )
+    host.files["/usr/local/bin/start"] = (
+        '#!/bin/sh\nexec /opt/kafka/bin/kafka-server-start.sh "$1" --override log.dirs=$DISK\n'
+    )
+    assert runtime_on(host).config(NODE)["log.dirs"] == expected
 
 
 LATIN = "# gr\xfc\xdfe\r\nssl.keystore.password=p\xe4ss\r\nnode.id=1\n# page 4\x0clog.dirs=/old\nlog.dirs=/data\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
@@ -112,6 +112,7 @@ class Host:
         file: str | None = "",
         user: str = "",
         wrapper: Sequence[str] = (),
+        variables: Mapping[str, str] | None = None,
     ) -> HostState:
         node = node or self.node()
         start = [*self.texts("java", "-cp", class_path), *self.texts(*arguments)]
@@ -124,6 +125,7 @@ class Host:
             environment=self.texts(*environment),
             facts=HostFacts(arguments=tuple(start), opened=tuple(self.texts(*opened))),
             wrapper=self.texts(*wrapper),
+            variables={name: self.texts(value)[0] for name, value in (variables or {}).items()},
         )
         return HostState(
             name="kafka-1",
@@ -438,6 +440,43 @@ def test_what_a_script_of_the_unit_starts_now_counts_more_than_what_the_process_
     read = [path for path in state.start_paths if path.kind is StartFileKind.CONFIGURATION and path.is_of_unit]
     assert [path.path for path in read] == [f"{host.home}/{name}" for name in configurations]
     assert [one.code for one in host.findings(state)] == expected
+
+
+@pytest.mark.parametrize(
+    ("command", "variables", "configurations", "expected"),
+    [
+        ("HOME/kafka/bin/kafka-server-start.sh ${CONF}", {"CONF": "HOME/etc/x"}, ["etc/x"], []),
+        ("HOME/kafka/bin/kafka-server-start.sh $CONF", {"CONF": "HOME/etc/x --override a=b"}, ["etc/x"], []),
+        ("/bin/sh -c exec HOME/kafka/bin/kafka-server-start.sh $CONF", {"CONF": "HOME/etc/x"}, ["etc/x"], []),
+        ("HOME/kafka/bin/kafka-server-start.sh ${FOLDER}/x", {"FOLDER": "HOME/etc"}, ["etc/x"], []),
+        ("HOME/kafka/bin/kafka-server-start.sh ${FOLDER}/x", {}, [], []),
+        (
+            "${KAFKA}/bin/kafka-server-start.sh HOME/etc/x",
+            {"KAFKA": "HOME/kafka_2.13-3.9.1"},
+            ["etc/x"],
+            ["START-NOT-SWITCHED"],
+        ),
+    ],
+)
+def test_variables_in_the_command_of_the_unit_have_the_values_of_the_next_start(
+    host: Host, command: str, variables: dict[str, str], configurations: list[str], expected: list[str]
+) -> None:
+    start = ("-cp", "HOME/kafka/bin/../libs/x.jar", *CONFIGURATION.split())
+    state = host.read({}, *start, unit=EXEC.format(command), variables=variables, class_path="/usr/share/none.jar")
+    read = [path for path in state.start_paths if path.kind is StartFileKind.CONFIGURATION and path.is_of_unit]
+    assert [path.path for path in read] == [f"{host.home}/{name}" for name in configurations]
+    assert [one.code for one in host.findings(state)] == expected
+
+
+def test_a_command_that_root_executes_through_a_variable_is_not_asked_for_the_user_of_the_unit(site: Host) -> None:
+    for release in (OLD, NEW):
+        site.write(f"kafka_2.13-{release}/pre.sh").chmod(0o744)
+    pre = EXEC.replace("ExecStart=", "ExecStartPre=").format("${KAFKA}/pre.sh")
+    file = "[Service]\nExecStartPre=+${KAFKA}/pre.sh\n"
+    state = site.read(
+        {}, *CONFIGURATION.split(), unit=START + pre, file=file, user="daemon", variables={"KAFKA": "HOME/kafka"}
+    )
+    assert site.findings(state) == []
 
 
 def test_what_is_in_a_hidden_folder_is_unknown_unless_the_process_has_it_open(host: Host) -> None:

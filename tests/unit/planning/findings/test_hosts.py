@@ -260,11 +260,13 @@ def test_a_line_that_the_run_changes_and_an_override_hides_is_a_blocker() -> Non
     """The configuration of a node has its overrides, but a run writes into the file."""
     options = ("--override", "num.io.threads=9", "--override", "a=never")
     arguments = ("kafka.Kafka", "/etc/kafka/server.properties", *options)
-    hosts = {4: replace(HEALTHY, facts=HostFacts(arguments=arguments))}
+    removed = replace(HEALTHY, facts=HostFacts(arguments=arguments))
+    hosts = {4: replace(HEALTHY, overrides=frozenset({"num.io.threads", "a"}))}
     spec = on_one_host()
     change = ConfigChange(node_id=4, release=R431, key="num.io.threads", value="3", reason="a test")
     elsewhere = replace(change, node_id=1)
     assert host_problems(spec, catalogue(), hosts, [R431], changes=[elsewhere]) == ()
+    assert host_problems(spec, catalogue(), {4: removed}, [R431], changes=[change]) == (), "the next start has none"
     (found,) = host_problems(spec, catalogue(), hosts, [R431], changes=[change])
     assert (found.code, found.severity.value) == ("CONFIGURATION-NOT-READ", "blocker")
     assert "num.io.threads" in found.sentence

@@ -20,6 +20,7 @@ from kafka_rollout.model.host_state import HostFacts, PlaceState, StartFileKind,
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, service_of, unusable
 from kafka_rollout.nodes.runtimes.hosts.package_paths import NamedPath, read_package_paths
+from kafka_rollout.nodes.runtimes.hosts.unit_environment import put_in
 from kafka_rollout.nodes.runtimes.hosts.user_access import WALK, Lookup, read_access, read_way
 from kafka_rollout.nodes.runtimes.start_files import all_start_paths, paths_in
 from kafka_rollout.releases.facts import Release
@@ -83,19 +84,21 @@ def read_start_paths(
     environment: Sequence[str],
     facts: HostFacts,
     wrapper: Sequence[str] = (),
+    variables: Mapping[str, str] | None = None,
 ) -> tuple[StartPath | None, tuple[StartPath, ...], str]:
     """Return the link of the release, the paths, and why they are not all; empty if they are. Without releases, for the
     folder of any other one.
 
-    `environment`: options in the unit's environment. `wrapper`: lines of the scripts with which the unit starts Kafka's
-    own, which can have changed since the process started. A path that the process has open shows that no link is in a
-    hidden folder above. Without a link, they are those of the package (package_paths.py).
+    `environment`: options in the unit's environment. `variables`: all of it, for the unit's commands. `wrapper`: lines
+    of the scripts with which the unit starts Kafka's own, which can have changed since the process started. A path that
+    the process has open shows that no link is in a hidden folder above. Without a link, they are those of the package
+    (package_paths.py).
 
     Raises RefusedError or TransientError if the host reports none.
     """
     service = service_of(node)
-    of_file, privileged, problem = _names_of_unit_file(commands, node)
-    named, directory = _names_of_unit(commands, node, privileged)
+    of_file, privileged, problem = _names_of_unit_file(commands, node, variables or {})
+    named, directory = _names_of_unit(commands, node, privileged, variables or {})
     named += of_file
     named += [one for line in wrapper for one in _names_of_start(_OUTPUT.sub("", line))]
     named.append(_Named(StartFileKind.CONFIGURATION, service.configuration_file, is_of_unit=False))
@@ -174,7 +177,9 @@ class _Named(NamedTuple):
         return self.uses if self.uses is not None else frozenset(() if use is None else (use,))
 
 
-def _names_of_unit_file(commands: HostCommands, node: NodeSpec) -> tuple[list[_Named], frozenset[str] | None, str]:
+def _names_of_unit_file(
+    commands: HostCommands, node: NodeSpec, variables: Mapping[str, str]
+) -> tuple[list[_Named], frozenset[str] | None, str]:
     """Return what only the file of the unit and its drop-ins show: conditions, assertions, files that systemd opens.
 
     Also return the paths in commands that systemd runs as root, None if they are unknown; then why all that is unknown.
@@ -218,7 +223,8 @@ def _names_of_unit_file(commands: HostCommands, node: NodeSpec) -> tuple[list[_N
         for value in values
         if name.startswith("Exec") and (name in as_root or _PRIVILEGED.match(value))
     ]
-    return found, frozenset(path for text in commands_as_root for path in paths_in(text.lstrip("-@:|+!"))), ""
+    texts = (put_in(text.lstrip("-@:|+!"), variables) for text in commands_as_root)
+    return found, frozenset(path for text in texts for path in paths_in(text)), ""
 
 
 def _paths_of_conditions(conditions: Sequence[str]) -> Iterator[str]:
@@ -233,7 +239,7 @@ def _paths_of_conditions(conditions: Sequence[str]) -> Iterator[str]:
 
 
 def _names_of_unit(
-    commands: HostCommands, node: NodeSpec, privileged: frozenset[str] | None
+    commands: HostCommands, node: NodeSpec, privileged: frozenset[str] | None, variables: Mapping[str, str]
 ) -> tuple[list[_Named], str]:
     """Return what the unit itself names, and the folder in which it starts. `privileged`: paths that root executes;
     None: those of all commands but ExecStart can be."""
@@ -254,7 +260,7 @@ def _names_of_unit(
             found += [_Named(StartFileKind.UNIT, path) for path in paths if path.startswith("/") and path != "/"]
         for match in _ARGV.finditer(value) if name.startswith("Exec") else ():
             is_needed = match[2] == "no" and name != "ExecStop"  # without its program, systemd stops with SIGTERM
-            for one in _names_of_command(match[1]):
+            for one in _names_of_command(put_in(match[1], variables)):
                 is_of_root = one.path in privileged if privileged is not None else name != "ExecStart"
                 found.append(one._replace(is_needed=is_needed, uses=frozenset() if is_of_root else one.uses))
     return found, directory

@@ -18,7 +18,8 @@ _ESCAPED_IN_QUOTES = '"\\`$'
 _WORD = re.compile(r'"((?:[^"\\]|\\.)*)"(?=\s|$)|([^\s"]+)(?=\s|$)')
 _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[0-7]{3}|.)")
 _CONTROL = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "s": " "}
-_VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)\}|\$([A-Za-z_]\w*)")
+_VARIABLE = re.compile(r"(?<!\$)\$\{([A-Za-z_]\w*)\}|(?<!\$)\$([A-Za-z_]\w*)")
+_OF_SYSTEMD = re.compile(r"HOME|USER|LOGNAME|SHELL|PATH|LANG|[A-Z]+_DIRECTORY|[A-Z]+_(?:ID|PID)|MAINPID|JOURNAL_STREAM")
 _OF_SCRIPT = re.compile(r"KAFKA_\w*OPTS")
 _OF_JVM = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
 
@@ -136,9 +137,17 @@ def _unescaped(match: re.Match[str]) -> str:
     return chr(int(code, 8)) if code.isdigit() else _CONTROL.get(code, code)
 
 
-def put_in(text: str, variables: Mapping[str, str]) -> str:
-    """Return a command with the values of its variables, `${NAME}` and `$NAME`, as far as they are known."""
-    return _VARIABLE.sub(lambda match: variables.get(match[1] or match[2], match[0]), text)
+def put_in(text: str, variables: Mapping[str, str], *, is_whole: bool = False) -> str:
+    """Return a command of a unit with the values of its variables, `${NAME}` and `$NAME`, as far as they are known.
+
+    `is_whole`: all variables are known but those that systemd sets itself; another one is empty (systemd.service(5)).
+    """
+
+    def value(match: re.Match[str]) -> str:
+        name = match[1] or match[2]
+        return variables.get(name, "" if is_whole and not _OF_SYSTEMD.fullmatch(name) else match[0])
+
+    return _VARIABLE.sub(value, text)
 
 
 def jvm_words(variables: Mapping[str, str]) -> list[str]:

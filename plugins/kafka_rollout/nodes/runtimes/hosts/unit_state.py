@@ -37,7 +37,7 @@ from kafka_rollout.model.host_state import (
 from kafka_rollout.model.jvm_options import NextOptions
 from kafka_rollout.model.log_directories import log_directories, metadata_directory
 from kafka_rollout.model.node_log import READ_LINES, can_be_read
-from kafka_rollout.model.starts import MAIN_CLASS, overrides_of
+from kafka_rollout.model.starts import MAIN_CLASS
 from kafka_rollout.model.topology import NodeSpec, ServiceSpec
 from kafka_rollout.nodes.runtimes.claim_files import CLOSED, OPEN, join_claims
 from kafka_rollout.nodes.runtimes.hosts.commands import (
@@ -58,6 +58,7 @@ from kafka_rollout.nodes.runtimes.hosts.logging_files import read_logging_files
 from kafka_rollout.nodes.runtimes.hosts.logs import read_journal, read_log_tail
 from kafka_rollout.nodes.runtimes.hosts.next_java import NextJava, find_next_java
 from kafka_rollout.nodes.runtimes.hosts.option_sources import ScriptsOfStart, UnitOptions, read_next_start
+from kafka_rollout.nodes.runtimes.hosts.overrides import next_overrides, starts_alone, starts_directly
 from kafka_rollout.nodes.runtimes.hosts.package_states import find_unfinished
 from kafka_rollout.nodes.runtimes.hosts.records import TRY_RECORDS, find_full, read_try
 from kafka_rollout.nodes.runtimes.hosts.release_folders import ReleaseFolder
@@ -72,7 +73,7 @@ from kafka_rollout.nodes.runtimes.hosts.start_paths import read_start_paths
 from kafka_rollout.nodes.runtimes.hosts.start_writes import read_start_writes
 from kafka_rollout.nodes.runtimes.hosts.stopped_units import read_stopped_units
 from kafka_rollout.nodes.runtimes.hosts.text_files import TextFiles
-from kafka_rollout.nodes.runtimes.hosts.unit_environment import UnclearError, jvm_words, parse_file, parse_shown
+from kafka_rollout.nodes.runtimes.hosts.unit_environment import UnclearError, jvm_words, parse_file, parse_shown, put_in
 from kafka_rollout.nodes.runtimes.hosts.unit_mounts import read_unit_mounts
 from kafka_rollout.nodes.runtimes.hosts.unit_processes import LeftProcesses, left_command, parse_left
 from kafka_rollout.nodes.runtimes.hosts.written_folders import folders_of_run, possible_folders
@@ -95,7 +96,7 @@ _FILES = re.compile(r"files +(\d+) +(\d+) (/.*)")
 _FEW_FILES, _FILES_OF_PACKAGE = 20, 1000
 _PACKAGE_FOLDERS = "/var/lib /var/cache"
 """Where package managers keep their state, and what they download."""
-_ARGV = re.compile(r"argv\[\]=(.*?) ; ")
+_ARGV = re.compile(r"argv\[\]=(.*?) ; (?=ignore_errors=|\})")
 _UNIT_FILES = frozenset({"FragmentPath", "DropInPaths", "EnvironmentFiles"})
 _TIMES = re.compile(r"(\d+)/(\d+)(/.+)")
 _UNKNOWN_DIRECTORY = "/unknown-directory"  # of a node whose directories a config provider has
@@ -453,6 +454,7 @@ def read_host(
         start_paths_problem=start_paths_problem,
         writes=writes or (),
         options=start.options,
+        overrides=frozenset(_overrides_of(facts.arguments, options, start)),
         changed_java=(java.of_process, java.paths[0]) if java.has_changed else None,
         writers=find_writers(start.texts, options.variables, service.configuration_file),
         logging=read_logging_files(commands, node, releases or (None,), facts.arguments),
@@ -503,6 +505,7 @@ def _start_paths(
             environment=options.environment,
             facts=facts,
             wrapper=start.wrapper_lines(options.variables),
+            variables=options.variables,
         )
     except (TransientError, RefusedError) as error:
         return None, (), error.sentence
@@ -861,7 +864,7 @@ def _environment(lines: Sequence[str], node: NodeSpec, service: ServiceSpec) -> 
 
 
 def read_overrides(commands: HostCommands, node: NodeSpec) -> dict[str, str]:
-    """Return the settings of the command line of the unit's process; until it runs Kafka, of the unit's ExecStart."""
+    """Return the settings in the command line of the unit's next start (overrides.py)."""
     unit = service_of(node).unit
     line = (
         f"LC_ALL=C systemctl show --property=ExecStart --value {unit} | sed 's/^/exec /'; "
@@ -869,11 +872,22 @@ def read_overrides(commands: HostCommands, node: NodeSpec) -> dict[str, str]:
         "tr '\\0\\n' '\\n\\r' 2>/dev/null </proc/$pid/cmdline | sed 's/^/arg /'"
     )
     lines = commands.run(node, line).out.split("\n")
-    arguments = [one.removeprefix("arg ").replace("\r", "\n") for one in lines if one.startswith("arg ")]
-    if MAIN_CLASS in arguments:
-        return overrides_of(arguments[arguments.index(MAIN_CLASS) :])
-    written = (_ARGV.search(one) for one in lines if one.startswith("exec "))
-    return overrides_of([word for match in written if match for word in _words(match[1])])
+    process = [one.removeprefix("arg ").replace("\r", "\n") for one in lines if one.startswith("arg ")]
+    written = [match[1] for one in lines if one.startswith("exec ") for match in _ARGV.finditer(one)]
+    if all(starts_alone(one) for one in written):
+        return next_overrides(process, written, ())
+    options, start = read_start(commands, node, ())
+    return _overrides_of(process, options, start)
+
+
+def _overrides_of(process: Sequence[str], options: UnitOptions, start: ScriptsOfStart) -> dict[str, str]:
+    shown = [one for one in options.commands if one.startswith("ExecStart=")]
+    written = [
+        put_in(match[1], options.variables, is_whole=options.is_whole and starts_directly(match[1]))
+        for one in shown
+        for match in _ARGV.finditer(one)
+    ]
+    return next_overrides(process, written, start.wrapper_lines(options.variables))
 
 
 def read_start_files(commands: HostCommands, node: NodeSpec, config: Mapping[str, str]) -> tuple[StartFile, ...]:
@@ -912,14 +926,6 @@ def read_start_files(commands: HostCommands, node: NodeSpec, config: Mapping[str
         for path, kind in kinds.items()
         if path not in absent
     )
-
-
-def _words(text: str) -> list[str]:
-    """Split a line of systemd, which quotes as a shell does; at white space if its quotes do not end."""
-    try:
-        return shlex.split(text)
-    except ValueError:
-        return text.split()
 
 
 def read_java_version(commands: HostCommands, node: NodeSpec, java: NextJava) -> int:
