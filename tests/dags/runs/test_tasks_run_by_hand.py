@@ -25,7 +25,6 @@ from kafka_rollout.procedure.kinds import UPGRADE
 from kafka_rollout.procedure.step import Procedure
 from kafka_rollout.roll import loop
 from kafka_rollout.run.events import Approval, ApprovalOf, Asked, CanaryAsked, Decision, events_of
-from kafka_rollout.run.projections.approvals import find_doubts_of_traffic
 from kafka_rollout.run.projections.open_batches import RollOf
 from kafka_rollout.run.step_events import GatePassed, Stopping, TrafficChecked
 from tests.dags.conftest import given_answer
@@ -129,9 +128,7 @@ def test_test_records_that_are_lost_after_the_first_request_are_accepted_by_the_
         return first[0]
 
     def body_of(call: Any) -> str:
-        return "\n\n".join(
-            [*approval_requests._doubts_of_traffic(find_doubts_of_traffic(call.run.history.events())), "Levels"]
-        )
+        return "\n\n".join([*approval_requests._doubts_of_traffic(call.run.history.events()), "Levels"])
 
     monkeypatch.setattr("kafka_rollout.airflow.common.base.cluster_ports", lambda *_: nullcontext(ports))
     monkeypatch.setattr("kafka_rollout.airflow.approvals.asking.request_answer", keep_first)
