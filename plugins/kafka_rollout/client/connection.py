@@ -446,7 +446,8 @@ def _tls_context(security: ClientSecurity) -> ssl.SSLContext:
             check_readable(Path(file))
         context = ssl.create_default_context(cafile=security.ca_location)
         context.check_hostname = security.check_hostname
-        context.verify_flags &= ~ssl.VERIFY_X509_PARTIAL_CHAIN  # as librdkafka, also from Python 3.13 on
+        # As librdkafka and Java, also from Python 3.13 on: a root of `openssl req -x509` has no keyUsage.
+        context.verify_flags &= ~(ssl.VERIFY_X509_PARTIAL_CHAIN | ssl.VERIFY_X509_STRICT)
         if security.certificate_location and security.key_location:
             password = security.key_password.get_secret_value() if security.key_password else _refuse_prompt
             context.load_cert_chain(security.certificate_location, security.key_location, password)
