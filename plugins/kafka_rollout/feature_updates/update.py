@@ -17,6 +17,7 @@ from kafka_rollout.base.findings import (
     Checked,
     CheckOf,
     Examined,
+    Finding,
     FindingCode,
     Verdict,
     all_findings,
@@ -89,11 +90,12 @@ from kafka_rollout.planning.findings.configuration import DIRECTORIES_CHECK, dir
 from kafka_rollout.planning.findings.releases import GAPS_CHECK, OF_FEATURE_PLANS, gap_findings
 from kafka_rollout.planning.plan_checks import unknown_responses
 from kafka_rollout.preparation.earlier_runs import check_earlier_runs, raises_level, refuse_unaccepted_of_runs
-from kafka_rollout.preparation.frozen_plan import check_run
+from kafka_rollout.preparation.frozen_plan import check_run, refuse_what_stays
 from kafka_rollout.preparation.metadata_errors import check_counters, count_apply_errors
 from kafka_rollout.preparation.node_checks import readable_configs
 from kafka_rollout.preparation.pinned_min_isr import plan_min_isr, refuse_changed_min_isr
 from kafka_rollout.preparation.plan_making import freeze
+from kafka_rollout.preparation.unknowns import judged
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.run.events import ApprovalOf
 from kafka_rollout.run.projections.observations import observed_of
@@ -171,7 +173,7 @@ def plan_features(
     release = max(state.releases) if state.releases else max(ports.catalogue)
     checked = (
         *sort_findings(verdict.findings, (LEVELS_CHECK, USERS_CHECK)),
-        RIGHTS_CHECK.ran(right_findings(ports.cluster, state.missing_rights)),
+        *_check_nodes(ports, state, changes, release, unsafe=unsafe),
         check_claims(ports.cluster, state),
         GAPS_CHECK.ran(
             gap_findings(
@@ -179,8 +181,6 @@ def plan_features(
             ),
             unless="The request names every level." if order.named else "",
         ),
-        _directories(ports, state, changes, release, unsafe=unsafe),
-        check_open_gates(ports, changes),
         check_earlier_runs(ports, changes),
         HELD_BACK_CHECK.ran(
             held_back_feature_findings(ports.cluster, ports.catalogue, state),
@@ -210,6 +210,20 @@ def plan_features(
     plan = plan.with_checked([check_counters(Run(ports, plan), state)], unknown_responses(ports.cluster, state))
     freeze(Run(ports, plan), RunOf.FEATURES, requests=requests)
     return plan
+
+
+def _check_nodes(
+    ports: ReadPorts, state: ClusterState, changes: Sequence[FeatureChange], release: Release, *, unsafe: bool
+) -> tuple[Checked, ...]:
+    """Return the checks of the running nodes, which a plan makes, and the run again right before its request.
+
+    The counters of the nodes belong to them too. Their check needs the plan.
+    """
+    return (
+        RIGHTS_CHECK.ran(right_findings(ports.cluster, state.missing_rights)),
+        _directories(ports, state, changes, release, unsafe=unsafe),
+        check_open_gates(ports, changes),
+    )
 
 
 def _directories(
@@ -342,7 +356,22 @@ def _check_again(run: Run, pending: Sequence[FeatureChange]) -> None:
         )
     targets = levels_of_changes(pending)
     refuse(check_feature_support(run.cluster, run.ports.catalogue, state, targets, unsafe=run.plan.unsafe))
+    refuse_what_stays(run, lambda: _find_new_of_nodes(run, pending))
     refuse_changed_min_isr(run)
+
+
+def _find_new_of_nodes(run: Run, pending: Sequence[FeatureChange]) -> tuple[Finding, ...]:
+    """Return the blockers of the running nodes that the plan does not contain: days can lie between plan and request.
+
+    Raises TransientError for what is unknown now and was not when the plan was approved.
+    """
+    plan, state = run.plan, observe(run.ports)
+    checked = (
+        *_check_nodes(run.ports, state, pending, plan.target, unsafe=plan.unsafe),
+        check_counters(run, state),
+    )
+    found = judged(plan, checked, unknown_responses(run.cluster, state))
+    return Verdict(question=CheckOf.FEATURES, findings=found).new_blockers_since(plan.blockers)
 
 
 def _changes(ports: ReadPorts, state: ClusterState, requests: Sequence[FeatureRequest]) -> tuple[FeatureChange, ...]:

@@ -6,7 +6,7 @@ added to the frozen plan.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import NoReturn
@@ -200,18 +200,22 @@ def refuse_new_blockers(
     waits: bool = False,
     state: ClusterState | None = None,
 ) -> None:
-    """Raise RefusedError if `recheck` finds a new blocker that stays. `state`: for its first check.
+    """Raise RefusedError if `recheck` finds a new blocker that stays. `state`: for its first check."""
+    first = iter((state,))
+    refuse_what_stays(run, lambda: recheck(run, stop, waits=waits, state=next(first, None)).blockers)
 
-    A leader election or one lost response is gone at the next check. A blocker that stays for several checks is real.
+
+def refuse_what_stays(run: Run, find: Callable[[], Sequence[Finding]]) -> None:
+    """Raise RefusedError if each of several calls of `find` returns a finding: the approval is invalid.
+
+    A leader election or one lost response is gone at the next call. What stays for several calls is real.
     """
     for pause_s in (*_PAUSES_S, None):
-        blockers = recheck(run, stop, waits=waits, state=state).blockers
-        state = None
-        if not blockers:
+        if not (found := find()):
             return
         if pause_s is not None:
             run.ports.clock.sleep(pause_s)
-    refuse_as_invalid(run, blockers)
+    refuse_as_invalid(run, found)
 
 
 def refuse_as_invalid(run: Run, found: Sequence[Finding]) -> NoReturn:

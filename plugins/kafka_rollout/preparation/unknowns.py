@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from kafka_rollout.base.errors import TransientError
-from kafka_rollout.base.findings import Checked, Finding, all_findings
+from kafka_rollout.base.findings import Checked, Finding, Need, all_findings
 from kafka_rollout.model.plan import Plan
 
 
-def judged(plan: Plan, checked: Sequence[Checked]) -> tuple[Finding, ...]:
-    """Return the findings of checks that are made again.
+def judged(plan: Plan, checked: Sequence[Checked], unknown: Mapping[Need, str] | None = None) -> tuple[Finding, ...]:
+    """Return the findings of checks that are made again. `unknown`: as in `Checked.result`.
 
     Raises TransientError for what they cannot observe now and the approvers have not read: finding nothing is no
     evidence then. Who accepted that one subject is unknown has not accepted it of another.
     """
     found, read = all_findings(checked), plan.unknowns
     new = [
-        what for one in checked if not one.not_applicable for what in one.unknown if what.name(one.check.id) not in read
+        what
+        for one in checked
+        if not one.not_applicable
+        for what in one.all_unknown(unknown or {})
+        if what.name(one.check.id) not in read
     ]
     if new:
         remedies = dict.fromkeys(what.remedy or "Remove the cause." for what in new)

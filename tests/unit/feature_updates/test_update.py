@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -29,8 +30,9 @@ from kafka_rollout.features.requests import (
     parse_requests,
 )
 from kafka_rollout.model.claims import Claim, Claims
+from kafka_rollout.model.counters import METADATA_APPLY_ERRORS, OFFLINE_LOG_DIRECTORIES
 from kafka_rollout.model.plan import Direction, Plan
-from kafka_rollout.model.state import GroupState, NodeFeatures
+from kafka_rollout.model.state import GroupState, NodeFeatures, NodeMetrics
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.observation.run import Run
@@ -38,7 +40,7 @@ from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import ApprovalOf, Decision
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.log_directories import JBOD, with_directories
-from tests.fakes.ports import FakeAdmin, fake_ports
+from tests.fakes.ports import FakeAdmin, FakeMetrics, fake_ports
 from tests.fakes.runtime import FakeRuntime
 
 R421 = Release(4, 2, 1)
@@ -206,6 +208,45 @@ def test_users_that_came_after_the_approval_stop_it(ports: ClusterPorts, cluster
     with pytest.raises(RefusedError, match="late"):
         apply_features(Run(ports, plan))
     assert sent(cluster) == []
+
+
+@pytest.mark.parametrize(
+    ("counter", "code"),
+    [(METADATA_APPLY_ERRORS, "METADATA-ERRORS"), (OFFLINE_LOG_DIRECTORIES, "LOG-DIRECTORY-OFFLINE")],
+)
+def test_a_fault_of_a_node_that_came_after_the_approval_stops_it(
+    ports: ClusterPorts, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, counter: str, code: str
+) -> None:
+    plan = plan_for(ports, down="transaction.version:1")
+    with_counter(monkeypatch, counter, 12)
+    with pytest.raises(RefusedError, match=rf"no longer valid.*{code} node 12"):
+        apply_features(Run(ports, plan))
+    assert sent(cluster) == []
+
+
+def test_metrics_that_are_not_read_any_more_are_no_evidence(
+    ports: ClusterPorts, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = plan_for(ports, down="transaction.version:1")
+    assert "error-counters=metrics" not in plan.unknowns
+
+    def is_gone(_: FakeMetrics, node: NodeSpec) -> NoReturn:
+        raise TransientError(f"The agent of {node.name} does not respond.")
+
+    monkeypatch.setattr(FakeMetrics, "read", is_gone)
+    with pytest.raises(TransientError, match=r"The metrics of nodes 1, .* are unknown"):
+        apply_features(Run(ports, plan))
+    assert sent(cluster) == []
+
+
+def with_counter(monkeypatch: pytest.MonkeyPatch, counter: str, node_id: int) -> None:
+    read = FakeMetrics.read
+
+    def counted(metrics: FakeMetrics, node: NodeSpec) -> NodeMetrics:
+        found = read(metrics, node)
+        return replace(found, counters={**found.counters, counter: float(node.node_id == node_id)})
+
+    monkeypatch.setattr(FakeMetrics, "read", counted)
 
 
 def test_no_level_is_planned_or_sent_while_a_run_of_another_database_changes_a_node(
