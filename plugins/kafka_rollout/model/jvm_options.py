@@ -25,22 +25,19 @@ class LostOption:
 class NextOptions:
     """The options of the JVM of a node's next start on one release, as far as they can be read."""
 
-    kept: tuple[str, ...] = ()
-    """The command line of the process up to Kafka's own arguments, without the other fields."""
+    arguments: tuple[str, ...] = ()
+    """The command line of the process up to Kafka's own arguments, without the other fields, and `environment`, in the
+    order in which Java gets them: the last value of an option counts."""
     environment: tuple[str, ...] = ()
-    """Of the unit. They count more than those of the process."""
+    """Options in the environment of the unit that the start scripts give to Java."""
     lost: tuple[LostOption, ...] = ()
     """A script in the folder of the running release sets them, and that of the release does not."""
     gone: tuple[LostOption, ...] = ()
-    """Neither the environment nor a script has them any more."""
+    """Neither the environment nor a script gives them to Java any more."""
     unclear: tuple[LostOption, ...] = ()
     """It is unknown whether the release has them, because of `unread`."""
     unread: tuple[str, ...] = ()
     """Start scripts that the SSH user cannot read."""
-
-    @property
-    def arguments(self) -> tuple[str, ...]:
-        return (*self.kept, *self.environment)
 
 
 def option_key(option: str) -> str:

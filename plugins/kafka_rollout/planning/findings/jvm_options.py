@@ -27,8 +27,8 @@ JVM_OPTION_LOST = FindingCode(
 JVM_OPTION_GONE = FindingCode(
     "JVM-OPTION-GONE",
     (BLOCKER, WARNING),
-    "A process has an option that neither the unit's environment nor a start script has any more. A blocker as before, "
-    "unless the run only restarts the node.",
+    "A process has an option that neither the unit's environment nor a start script gives it any more. A blocker as "
+    "before, unless the run only restarts the node.",
 )
 JVM_OPTION_UNKNOWN = FindingCode(
     "JVM-OPTION-UNKNOWN",
@@ -45,6 +45,7 @@ _HEAP = re.compile(r"-Xm[xsn]|-XX:(Max|Min|Initial)(RAM|Heap)|-XX:MaxDirectMemor
 _AGENTS = ("-javaagent:", "-agentpath:", "-agentlib:")
 _LOG_FOLDER = "-Dkafka.logs.dir="
 _LOGGING = re.compile(r"-Dlog4j2?\.configuration(File)?=")
+_OR_SCRIPT = "If a wrapper, or a start script of the next release, sets the variable itself, write them there."
 _BASE = re.compile(r"/bin/\.\.(?=/|$)")
 
 
@@ -81,8 +82,8 @@ def jvm_option_losses(node: NodeSpec, host: HostState, releases: Sequence[Releas
             yield JVM_OPTION_GONE.found(
                 f"node {node.node_id}, {'needed' if is_needed else 'other'} options",
                 f"The process of node {node.node_id} on host {host.name} has {names}. Neither the environment of "
-                f"{service.unit} nor a start script has it any more, so the next start will not.",
-                f"Write the options into {_unit(service)}. "
+                f"{service.unit} nor a start script gives it any more, so the next start will not have it.",
+                f"Write the options into {_unit(service)}. {_OR_SCRIPT} "
                 + (
                     "Or approve with the plan that the restart removes them."
                     if restarts
@@ -115,8 +116,8 @@ def _lost(
     )
     remedy = (
         f"Write them into {_unit(node.service) if node.service else 'the unit'}, in KAFKA_HEAP_OPTS, KAFKA_OPTS or "
-        "JMX_PORT: no restart is needed before the run. Or, if the node does not need them, remove them from the "
-        "script, and restart the node. Then plan again."
+        f"JMX_PORT: no restart is needed before the run. {_OR_SCRIPT} Or, if the node does not need them, remove them "
+        "from the script, and restart the node. Then plan again."
     )
     is_certain = release is not None and not is_package
     return JVM_OPTION_LOST.found(

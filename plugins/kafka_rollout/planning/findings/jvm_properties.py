@@ -251,8 +251,9 @@ def _allow_modules(release: Release, modules: Sequence[str], properties: Mapping
 def _add(name: str, values: Sequence[str]) -> str:
     return (
         f"Add -D{name}={','.join(values)} to the arguments of the JVM: in KAFKA_OPTS in the Environment of the unit "
-        "(then run `systemctl daemon-reload`), or in jvm.options of a local process. Releases without the property "
-        "ignore it. If the environment of the unit is in a file, also restart the node. Then plan again."
+        "(then run `systemctl daemon-reload`), in the start script or wrapper that sets KAFKA_OPTS itself, or in "
+        "jvm.options of a local process. Releases without the property ignore it. If the environment of the unit is in "
+        "a file, also restart the node. Then plan again."
     )
 
 

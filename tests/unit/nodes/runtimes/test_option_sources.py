@@ -15,6 +15,7 @@ import pytest
 from kafka_rollout.base.findings import Finding
 from kafka_rollout.model.host_state import HostState, PlaceState, StartFileKind, StartPath, StartPlace
 from kafka_rollout.model.jvm_options import NextOptions
+from kafka_rollout.model.starts import login_file
 from kafka_rollout.model.topology import NodeSpec, PackageSpec, Role, ServiceSpec
 from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands
 from kafka_rollout.nodes.runtimes.hosts.option_sources import UnitOptions, read_next_start
@@ -58,7 +59,11 @@ fi
 while [ $# -gt 0 ]; do
   case $1 in
     -name) DAEMON_NAME=$2; shift 2;;
-    -loggc) GC_LOG_ENABLED="true"; shift;;
+    -loggc)
+      if [ -z "$KAFKA_GC_LOG_OPTS" ]; then
+        GC_LOG_ENABLED="true"
+      fi
+      shift;;
     *) break;;
   esac
 done
@@ -142,7 +147,7 @@ class Host:
             commands=(f"ExecStart={{ path=/x ; argv[]={argv} ; ignore_errors=no ; pid=5 }}",),
             process=tuple(process),
             variables=environment,
-            environment=tuple(jvm_words(environment)),
+            environment=jvm_words(environment),
             is_whole=is_whole,
         )
         return {**read_next_start(cast(HostCommands, self), node or self.node(), releases, unit).options}
@@ -223,7 +228,7 @@ def test_an_option_that_only_the_script_of_the_running_release_sets_is_lost(
     assert options_of(process) - options_of(after) == wanted
     read = host.read(process, environment, (OLD, NEW, BROUGHT))
     of_release = {word for word in process if "log4j" in word}  # by default: the other release has its own
-    assert set(read[NEW].kept) == set(process[: process.index("kafka.Kafka")]) - wanted - of_release
+    assert set(read[NEW].arguments) == set(process[: process.index("kafka.Kafka")]) - wanted - of_release
     assert {key: shown(host.findings({key: options})) for key, options in read.items()} == {
         OLD: [],
         NEW: expected,
@@ -365,6 +370,77 @@ def test_the_arguments_of_a_wrapper_are_those_of_the_unit(host: Host, script: st
     start = read_next_start(cast(HostCommands, host), host.node(), (NEW,), unit)
     (found,) = (one for one in start.wrapper_lines({}) if "kafka-server-start.sh" in one)
     assert found == f"exec /opt/kafka/bin/kafka-server-start.sh {line}"
+
+
+def jaas(name: str) -> str:
+    return f"-Djava.security.auth.login.config=/etc/kafka/{name}.conf"
+
+
+@pytest.mark.parametrize(
+    ("environment", "edit", "expected"),
+    [
+        ({"KAFKA_OPTS": jaas("unit")}, "", "unit"),
+        ({"KAFKA_OPTS": jaas("unit")}, f"export KAFKA_OPTS={jaas('script')}", "script"),
+        ({"KAFKA_OPTS": jaas("unit")}, f'export KAFKA_OPTS="$KAFKA_OPTS {jaas("script")}"', "script"),
+        ({"KAFKA_OPTS": jaas("unit")}, f'export KAFKA_OPTS="{jaas("script")} $KAFKA_OPTS"', "unit"),
+        ({"KAFKA_OPTS": jaas("unit")}, f'[ -n "$KAFKA_OPTS" ] || export KAFKA_OPTS="{jaas("script")}"', "unit"),
+        ({"KAFKA_OPTS": jaas("unit")}, f'if test -d /; then export KAFKA_OPTS="{jaas("script")}"; fi', "script"),
+        ({"KAFKA_OPTS": jaas("unit"), "KAFKA_JMX_OPTS": jaas("jmx")}, "", "unit"),
+        ({"KAFKA_JMX_OPTS": jaas("jmx"), "KAFKA_HEAP_OPTS": f"-Xmx1g {jaas('heap')}"}, "", "jmx"),
+        ({"KAFKA_OPTS": jaas("unit"), "KAFKA_CONNECT_OPTS": jaas("connect")}, "", "unit"),
+        ({"KAFKA_X_OPTS": jaas("unit")}, 'export KAFKA_OPTS="$KAFKA_X_OPTS"', "unit"),
+    ],
+)
+@pytest.mark.parametrize("is_new", [False, True])
+def test_the_last_value_of_an_option_is_the_one_that_java_gets_last(
+    host: Host, environment: dict[str, str], edit: str, expected: str, is_new: bool
+) -> None:
+    """Also of an environment that has changed since the process started: `is_new`."""
+    host.write("etc/start-kafka", f'#!/bin/bash\n{edit}\nexec HOME/kafka/bin/kafka-server-start.sh "$@"\n')
+    host.command = "HOME/etc/start-kafka HOME/etc/server.properties"
+    process = host.start({name: jaas("before") for name in environment} if is_new else environment)
+    assert login_file(host.start(environment, NEW)) == f"/etc/kafka/{expected}.conf"
+    found = host.read(process, environment)[NEW]
+    assert login_file(found.arguments) == f"/etc/kafka/{expected}.conf"
+    assert found.gone == found.lost == ()
+
+
+def test_java_reads_its_own_variables_before_and_after_the_command_line(host: Host) -> None:
+    """Java 17: JAVA_TOOL_OPTIONS, JDK_JAVA_OPTIONS, the command line, _JAVA_OPTIONS."""
+    before = {"JAVA_TOOL_OPTIONS": jaas("tool"), "JDK_JAVA_OPTIONS": jaas("jdk")}
+    for environment, expected in (
+        ({**before, "KAFKA_OPTS": jaas("unit")}, "unit"),
+        (before, "jdk"),
+        ({"KAFKA_OPTS": jaas("unit"), "_JAVA_OPTIONS": jaas("last")}, "last"),
+    ):
+        found = host.read(host.start(environment), environment)[NEW]
+        assert login_file(found.arguments) == f"/etc/kafka/{expected}.conf"
+
+
+@pytest.mark.parametrize("place", ["a wrapper", "both releases"])
+def test_an_option_of_the_unit_does_not_reach_java_if_a_script_sets_the_variable(host: Host, place: str) -> None:
+    edit = "export KAFKA_OPTS=-javaagent:/opt/jmx.jar=9404:/etc/kafka/jmx.yml"
+    if place == "a wrapper":
+        host.write("etc/start-kafka", f'#!/bin/bash\n{edit}\nexec HOME/kafka/bin/kafka-server-start.sh "$@"\n')
+        host.command = "HOME/etc/start-kafka HOME/etc/server.properties"
+    else:
+        host.edit(OLD, edit)
+        host.edit(NEW, edit)
+    environment = {"KAFKA_OPTS": URLS}
+    assert URLS not in host.start(environment, NEW)
+    found = host.read(host.start({}), environment)[NEW]
+    assert (URLS in found.arguments, found.environment, found.gone, found.lost) == (False, (), (), ())
+    # The process got it from a script that was without the line then.
+    process = [*host.start({})[:1], URLS, *host.start({})[1:]]
+    assert shown(host.findings(host.read(process, environment))) == [GONE]
+
+
+def test_java_without_scripts_gets_the_variables_that_the_unit_names(host: Host) -> None:
+    host.command = "HOME/java/bin/java -cp HOME/kafka/libs/* $KAFKA_HEAP_OPTS kafka.Kafka HOME/etc/server.properties"
+    environment = {"KAFKA_HEAP_OPTS": "-Xmx6G", "KAFKA_OPTS": URLS}
+    process = [f"{host.home}/java/bin/java", "-cp", f"{host.home}/kafka/libs/*", "-Xmx6G", "kafka.Kafka"]
+    found = host.read(process, environment)[NEW]
+    assert (found.arguments, found.gone, found.lost) == (tuple(process[:-1]), (), ())
 
 
 def test_a_wrapper_below_the_link_is_lost_with_the_folder(host: Host) -> None:

@@ -345,7 +345,7 @@ def test_the_files_of_the_next_start_are_those_that_unit_process_and_configurati
 def test_arguments_of_the_jvm_are_those_of_the_process_and_of_the_units_environment() -> None:
     assert runtime_on(FakeHost()).jvm_arguments(NODE, R431) == ("java", "-Da=b c")
     unit = 'env "KAFKA_OPTS=-Da=1 -Db=2" KAFKA_HEAP_OPTS=-Xmx1g\narg java\n'
-    assert runtime_on(FakeHost(jvm=unit)).jvm_arguments(NODE, R431) == ("java", "-Da=1", "-Db=2", "-Xmx1g")
+    assert runtime_on(FakeHost(jvm=unit)).jvm_arguments(NODE, R431) == ("java", "-Xmx1g", "-Da=1", "-Db=2")
     assert runtime_on(FakeHost(jvm="env KAFKA_OPTS=-Da=1\n")).jvm_arguments(NODE, R431) == ("-Da=1",), "it is stopped"
     cut = 'env "KAFKA_OPTS=-Da=1\n'
     with pytest.raises(TransientError, match="arguments of the process of unit kafka"):
@@ -358,7 +358,7 @@ def test_an_option_that_was_removed_from_the_environment_since_the_start_does_no
     unit = "env KAFKA_HEAP_OPTS=-Xmx6g\narg java\narg -Xmx6g\narg -Da=1\narg kafka.Kafka\narg /etc/x\n"
     start = "{ argv[]=/opt/kafka/bin/kafka-server-start.sh /etc/x ; ignore_errors=no ; }"
     host = FakeHost(jvm=unit, command=start)
-    assert runtime_on(host).jvm_arguments(NODE, R431) == ("java", "-Xmx6g", "-Xmx6g")
+    assert runtime_on(host).jvm_arguments(NODE, R431) == ("java", "-Xmx6g")
     (gone,) = runtime_on(host).host(NODE, [R431]).options[R431].gone
     assert gone.option == "-Da=[hidden]"
     wrapper = FakeHost(jvm=unit, command=start.replace("/opt/kafka/bin/kafka-server-start.sh", "/usr/bin/wrapper"))
@@ -368,7 +368,7 @@ def test_an_option_that_was_removed_from_the_environment_since_the_start_does_no
 def test_a_file_with_the_environment_of_the_unit_is_part_of_the_options() -> None:
     unit = "env KAFKA_OPTS=-Da=1 KAFKA_HEAP_OPTS=-Xmx1g\n"
     files = 'set # heap\nset KAFKA_HEAP_OPTS="-Xms2g \\\nset -Xmx2g"\nset LOG_DIR=/logs\nend /etc/default/kafka\n'
-    assert runtime_on(FakeHost(jvm=unit + files)).jvm_arguments(NODE, R431) == ("-Da=1", "-Xms2g", "-Xmx2g")
+    assert runtime_on(FakeHost(jvm=unit + files)).jvm_arguments(NODE, R431) == ("-Xms2g", "-Xmx2g", "-Da=1")
 
 
 def test_quotes_inside_a_value_stay_as_the_node_gets_them() -> None:

@@ -105,7 +105,7 @@ class Host:
             commands=tuple(shown.format(name, self.text(words)) for name, words in commands),
             process=tuple(process),
             variables=environment,
-            environment=tuple(jvm_words(environment)),
+            environment=jvm_words(environment),
         )
         shell = ShellOfThisMachine(self.home, self.text(self.unit), user=f"User={user}\nGroup=\nSupplementaryGroups=")
         node = self.node(**service)

@@ -63,12 +63,16 @@ def test_a_comment_that_ends_with_a_backslash_and_hides_nothing_is_read(text: st
 def test_what_systemctl_shows_is_read_without_its_backslashes() -> None:
     """`shell_maybe_quote` of systemd writes one before each of `"`, `\\`, `` ` `` and `$`."""
     shown = r'"KAFKA_OPTS=-Da=b -Dc=\"d\" -De=\$f\`g -Dh=C:\\\$i" LOG_DIR=/x'
-    assert jvm_words(parse_shown('"KAFKA_OPTS=-Da=b \\t-Dc=d\\n-De=f\\x20g"')) == ["-Da=b", "-Dc=d", "-De=f", "g"]
+    assert jvm_words(parse_shown('"KAFKA_OPTS=-Da=b \\t-Dc=d\\n-De=f\\x20g"')) == {
+        OPTS: ("-Da=b", "-Dc=d", "-De=f", "g")
+    }
     assert parse_shown(shown) == {OPTS: r'-Da=b -Dc="d" -De=$f`g -Dh=C:\$i', "LOG_DIR": "/x"}
 
 
 def test_the_start_script_keeps_quotes_and_java_does_not() -> None:
-    assert jvm_words({OPTS: '-Da="b c"\n-Dd', "LOG_DIR": "/x"}) == ['-Da="b', 'c"', "-Dd"]
-    assert jvm_words({"JAVA_TOOL_OPTIONS": "-Da='b c' -Dp=C:\\x #y"}) == ["-Da=b c", "-Dp=C:\\x", "#y"]
+    assert jvm_words({OPTS: '-Da="b c"\n-Dd', "LOG_DIR": "/x"}) == {OPTS: ('-Da="b', 'c"', "-Dd")}
+    assert jvm_words({"JAVA_TOOL_OPTIONS": "-Da='b c' -Dp=C:\\x #y"}) == {
+        "JAVA_TOOL_OPTIONS": ("-Da=b c", "-Dp=C:\\x", "#y")
+    }
     with pytest.raises(UnclearError, match="JDK_JAVA_OPTIONS"):
         jvm_words({"JDK_JAVA_OPTIONS": '-Da="b'})

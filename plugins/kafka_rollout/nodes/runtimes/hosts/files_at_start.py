@@ -121,9 +121,8 @@ def find_jvm_problems(
         _refuse_unsafe(commands, node, home)
     found = []
     seen = certain_options(node, releases, of_unit, start).values()
-    for options in dict.fromkeys(
-        tuple(harmless_options(words)) for one in seen for words in (one.kept, one.environment)
-    ):
+    apart = (([word for word in one.arguments if word not in one.environment], one.environment) for one in seen)
+    for options in dict.fromkeys(tuple(harmless_options(words)) for parts in apart for words in parts):
         for path in java.paths if options else ():
             done = commands.run(node, ["env", "-i", "timeout", "30", path, *options, "-version"])
             if done.code == 124:

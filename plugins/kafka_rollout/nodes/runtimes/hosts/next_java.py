@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from kafka_rollout.base.errors import NotObservableError
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, rights_of, service_of
-from kafka_rollout.nodes.runtimes.hosts.option_sources import ScriptsOfStart, UnitOptions, assignments
+from kafka_rollout.nodes.runtimes.hosts.option_sources import ScriptsOfStart, UnitOptions
+from kafka_rollout.nodes.runtimes.hosts.shell_lines import assignments
 from kafka_rollout.nodes.runtimes.hosts.text_files import TextFile
 
 _DELETED = " (deleted)"  # the end of /proc/PID/exe

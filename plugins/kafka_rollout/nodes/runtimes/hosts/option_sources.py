@@ -18,7 +18,23 @@ from kafka_rollout.model.jvm_options import LostOption, NextOptions, option_key,
 from kafka_rollout.model.starts import MAIN_CLASS
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, service_of
+from kafka_rollout.nodes.runtimes.hosts.shell_lines import (
+    COMMAND,
+    REFERENCE,
+    STARTS_KAFKA,
+    ReplacedVariables,
+    assignments,
+    names_anywhere,
+    names_in,
+    unquoted,
+)
 from kafka_rollout.nodes.runtimes.hosts.text_files import TextFile, TextFiles, text_of
+from kafka_rollout.nodes.runtimes.hosts.unit_environment import (
+    AFTER_COMMAND_LINE,
+    BEFORE_COMMAND_LINE,
+    OF_JAVA,
+    OF_KAFKA,
+)
 from kafka_rollout.releases.facts import Release
 
 # What the scripts of each release add, from kafka-run-class.sh and kafka-server-start.sh of 3.0 to 4.3.
@@ -47,22 +63,15 @@ KAFKA_LOG4J_OPTS="-Dlog4j2.configurationFile=/etc/kafka/log4j2.yaml"
 """
 _DEBUG = "-agentlib:jdwp=transport=dt_socket,server=y,suspend=${DEBUG_SUSPEND_FLAG:-n},address=${JAVA_DEBUG_PORT:-5005}"
 _SCRIPTS = ("kafka-server-start.sh", "kafka-run-class.sh", "kafka-server-start", "kafka-run-class")
-_STARTS = re.compile(r"(?:^|[\s/'\"])kafka-(?:server-start|run-class)(?:\.sh)?(?=$|[\s'\"])")
 # These can take an environment from elsewhere, such as the profile of a user.
 _OF_LOGIN = re.compile(r"(?:^|[\s/])(?:su|sudo|runuser|docker|podman|--login|-[a-z]*l[a-z]*)(?=\s)")
 _ARGV = re.compile(r"argv\[\]=(.*?) ; ignore_errors=")
 _FILE = re.compile(r"(?:^|\s)['\"]?(/[^\s'\";|&<>]+)")
 # At the place of a command: `find .` and `tar -C .` read no file.
 _SOURCE = re.compile(r"(?:^|[;&|({!]|\b(?:then|do|else|if|elif|while|until))\s*(?:source|\.)\s+['\"]?([^\s'\";&|)]+)")
-# A command in a word: `$(…)`, `$((…))` with parentheses in it, or in backquotes.
-_COMMAND = r"\$\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)|`[^`]*`"
-_ASSIGN = re.compile(
-    rf"(?:^|[\s;&|({{])([A-Za-z_]\w*)\+?=((?:\"(?:\\.|[^\"\\])*\"|'[^']*'|{_COMMAND}|[^\s;&|\"'`$()]|\$)*)"
-)
-_REFERENCE = re.compile(rf"{_COMMAND}|\$\{{(\w+)(?::?[-=]([^}}]*))?[^}}]*\}}|\$(\w+|[@*#?$!])")
-_OPTION = re.compile(rf"(?:^|(?<=[\s\"'=(]))(-{{1,2}}[A-Za-z@](?:{_COMMAND}|\$\{{[^}}]*\}}|\\.|[^\s\"'`;|&<>()])*)")
+_OPTION = re.compile(rf"(?:^|(?<=[\s\"'=(]))(-{{1,2}}[A-Za-z@](?:{COMMAND}|\$\{{[^}}]*\}}|\\.|[^\s\"'`;|&<>()])*)")
 # A word of a line, with the quotes in it.
-_WORD = re.compile(rf"(?:\"(?:\\.|[^\"\\])*\"|'[^']*'|{_COMMAND}|\\.|[^\s\"'`;|&<>()])+")
+_WORD = re.compile(rf"(?:\"(?:\\.|[^\"\\])*\"|'[^']*'|{COMMAND}|\\.|[^\s\"'`;|&<>()])+")
 _VALUE = re.compile(r"[A-Za-z_]\w*\+?=(.*)")
 _DIRNAME = re.compile(r"\"?\$\(dirname \"?\$(?:0|\{BASH_SOURCE[^}]*\})\"?\)\"?")
 _OWN_FOLDER = re.compile(rf"{_DIRNAME.pattern}|\$base_dir|\$\{{base_dir\}}")
@@ -70,12 +79,14 @@ _OWN_FOLDER = re.compile(rf"{_DIRNAME.pattern}|\$base_dir|\$\{{base_dir\}}")
 # and `export $(…)`.
 _OPTS = r"(?:OPTS|OPTIONS|ARGS)\w{0,40}\+?="
 _TAKES_OPTIONS = re.compile(rf"{_OPTS}|\b(?:export|exec|set|eval|java)\s|kafka-(?:server-start|run-class)")
-_PRINTED = re.compile(rf"(?:\s|{_OPTS}\(?)[\"']?(?:{_COMMAND})(?=[\"'\s)]|$)")
+_PRINTED = re.compile(rf"(?:\s|{_OPTS}\(?)[\"']?(?:{COMMAND})(?=[\"'\s)]|$)")
 _OUTPUT = re.compile(r"\d*>>?\s*\S+")
 # After these, `$1` and `$@` of a script are others, or in a function.
 _OTHER_ARGUMENTS = re.compile(r"\bshift\b|\bset\s+--|\w\s*\(\)|\bfunction\s")
 _SHELLS = re.compile(r"^\s*(?:/\S*/)?(?:ba|da|k|z)?sh(?:\s+-\w+)*\s+")
 _OF_SHELL = frozenset("$`*?[]{}~")  # in a path: which file it is, only the shell knows
+_CLASS_PATH = ("-cp", "-classpath", "--class-path")
+_AROUND = (BEFORE_COMMAND_LINE, AFTER_COMMAND_LINE)
 _SHOWN_LINES = 6
 _DEPTH = 5
 _LONGEST = 60_000  # characters of an expression
@@ -89,8 +100,8 @@ class UnitOptions:
     """Its command line."""
     variables: Mapping[str, str] = field(default_factory=dict)
     """Of the unit's environment and of systemd's own."""
-    environment: tuple[str, ...] = ()
-    """The words of the options of the JVM in them."""
+    environment: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The words of the options of the JVM in them, by variable (unit_environment.jvm_words)."""
     is_whole: bool = True
     """False if a part of the environment could not be read."""
     unknown: RolloutError | None = None
@@ -114,11 +125,6 @@ def _options(text: TextFile) -> Iterator[str]:
 def _assignments(text: TextFile) -> Iterator[tuple[str, str]]:
     for line in _plain(text):
         yield from assignments(line)
-
-
-def assignments(line: str) -> list[tuple[str, str]]:
-    """Return the variables that a line sets, with their values as it writes them."""
-    return _ASSIGN.findall(line)
 
 
 def _plain(text: TextFile) -> Iterator[str]:
@@ -146,14 +152,19 @@ class ScriptsOfStart:
     java: str = ""
     """The program of ExecStart if it is Java itself."""
 
+    @property
+    def environment(self) -> tuple[str, ...]:
+        """Options in the environment of the unit that Java gets on one of the releases."""
+        return tuple(dict.fromkeys(word for one in self.options.values() for word in one.environment))
+
     def wrapper_lines(self, variables: Mapping[str, str]) -> tuple[str, ...]:
         """Return the lines of the wrappers, with their arguments, and with each variable that has one value there and
         in `variables`."""
         values: dict[str, set[str]] = {name: {value} for name, value in variables.items()}
         for text in self.wrappers:
             for name, value in _assignments(text):
-                values.setdefault(name, set()).add(_unquoted(value))
-        known = {name: value for name, (value, *more) in values.items() if not more and name not in _names(value)}
+                values.setdefault(name, set()).add(unquoted(value))
+        known = {name: value for name, (value, *more) in values.items() if not more and name not in names_in(value)}
         if not any(_OTHER_ARGUMENTS.search(line) for text in self.wrappers for line in text.lines):
             known |= {str(number): word for number, word in enumerate(self.arguments, 1)}
             known |= dict.fromkeys("@*", " ".join(self.arguments)) if self.arguments else {}
@@ -182,24 +193,24 @@ class ScriptScope:
     def lines_of(self, option: str, *, without: Iterable[TextFile]) -> tuple[str, ...]:
         """Return the lines that set an option, or the variables in it, and that the others do not have."""
         words = [word for word, pattern in self._patterns.items() if pattern.fullmatch(option)]
-        names = {name for word in words for name in _names(word)}
-        names |= {name for one in tuple(names) for value in self._values.get(one, ()) for name in _names(value)}
+        names = {name for word in words for name in names_in(word)}
+        names |= {name for one in tuple(names) for value in self._values.get(one, ()) for name in names_in(value)}
         others = {line for text in without for line in text.lines}
         return tuple(
             f"{text.path}: {shown_options(line)}"
             for text in self.texts
             for line in text.lines
             if line not in others
-            and (any(word in line for word in words) or any(name in names for name, _ in _ASSIGN.findall(line)))
+            and (any(word in line for word in words) or any(name in names for name, _ in assignments(line)))
         )[:_SHOWN_LINES]
 
     def pattern(self, word: str, depth: int = _DEPTH) -> str:
         """Return an expression for what a shell makes of a word. A command in it can print anything."""
         found, at = "", 0
-        for match in _REFERENCE.finditer(word):
-            found += re.escape(_unquoted(word[at : match.start()])) + self._value(match, depth)
+        for match in REFERENCE.finditer(word):
+            found += re.escape(unquoted(word[at : match.start()])) + self._value(match, depth)
             at = match.end()
-        return found + re.escape(_unquoted(word[at:]))
+        return found + re.escape(unquoted(word[at:]))
 
     def _value(self, match: re.Match[str], depth: int) -> str:
         name, default = match[1] or match[3] or "", match[2] or ""
@@ -215,20 +226,12 @@ class ScriptScope:
         return self._known[key]
 
 
-def _names(text: str) -> set[str]:
-    return {match[1] or match[3] for match in _REFERENCE.finditer(text)} - {None}
-
-
 def _with_values(line: str, known: Mapping[str, str], depth: int = _DEPTH) -> str:
     def value(match: re.Match[str]) -> str:
         name = match[1] or match[3] or ""
         return _with_values(known[name], known, depth - 1) if name in known and depth else match[0]
 
-    return _REFERENCE.sub(value, line)
-
-
-def _unquoted(text: str) -> str:
-    return re.sub(r"\\(.)", r"\1", text.replace('"', "").replace("'", ""))
+    return REFERENCE.sub(value, line)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,7 +258,7 @@ def read_next_start(
     before = [one for one in unit.commands if one.startswith("ExecStartPre=")]
     command = " ; ".join(_ARGV.findall("\n".join(one for one in unit.commands if one not in before)))
     prepares = " ; ".join(_ARGV.findall("\n".join(before)))
-    start = _STARTS.search(command)
+    start = STARTS_KAFKA.search(command)
     link = "" if service.package else service.symlink
     stays, moves, own = _programs(command, link)
     folders = {release: service.folder(release) for release in releases if release is not None and link}
@@ -273,6 +276,8 @@ def read_next_start(
     texts = [*before_it.texts, *of_unit.texts, *(text for paths in scripts for text in files.all_of(paths).texts)]
     process = unit.process[: unit.process.index(MAIN_CLASS)] if MAIN_CLASS in unit.process else unit.process
     debugs = "KAFKA_DEBUG" in unit.variables
+    java = command.split(" ", 1)[0]
+    java = java if start is None and posixpath.basename(java) == "java" else ""
     options = {
         release: _next_options(
             process,
@@ -282,14 +287,12 @@ def read_next_start(
             then=files.all_of(then.get(release, ())),
             is_whole=unit.is_whole and of_unit.is_whole and is_direct,
             is_known=bool(link),
+            is_java=bool(java),
             added=_OF_KAFKA + (_OF_PACKAGES if service.package else "") + (_DEBUG if debugs else ""),
         )
-        if process
-        else NextOptions(environment=unit.environment)
         for release in releases
     }
     wrappers = tuple(text for text in of_unit.texts if text.path in files.texts)
-    java = command.split(" ", 1)[0]
     read = {release: files.all_of(then[release] if folders else running) for release in folders or (None,)}
     return ScriptsOfStart(
         options=options,
@@ -298,7 +301,7 @@ def read_next_start(
         is_known=_starts_kafka(of_unit.texts) and of_unit.is_read and all(one.is_read for one in read.values()),
         wrappers=wrappers,
         arguments=_arguments_of(command, wrappers[0].path) if wrappers else (),
-        java=java if start is None and posixpath.basename(java) == "java" else "",
+        java=java,
     )
 
 
@@ -310,7 +313,7 @@ def _arguments_of(command: str, script: str) -> tuple[str, ...]:
 
 def _starts_kafka(texts: Iterable[TextFile]) -> bool:
     """Return whether one of the texts starts Kafka's scripts, and none of them through a login."""
-    lines = [(line, match.start()) for text in texts for line in text.lines for match in _STARTS.finditer(line)]
+    lines = [(line, match.start()) for text in texts for line in text.lines for match in STARTS_KAFKA.finditer(line)]
     return bool(lines) and not any(_OF_LOGIN.search(f"{line[:at]} ") for line, at in lines)
 
 
@@ -319,7 +322,7 @@ def _programs(command: str, link: str) -> tuple[list[str], list[str], str]:
 
     Arguments of the start script are left out, and so are those of another program.
     """
-    start = _STARTS.search(command)
+    start = STARTS_KAFKA.search(command)
     text = _OUTPUT.sub("", command if start is None else command[: start.end()])
     named = list(dict.fromkeys(_FILE.findall(text)))
     if start is None:
@@ -345,9 +348,11 @@ def _next_options(
     then: _Read,
     is_whole: bool,
     is_known: bool,
+    is_java: bool,
     added: str,
 ) -> NextOptions:
     """`is_whole`: what the unit gives to the scripts is known. `is_known`: the scripts of the release are `then`.
+    `is_java`: the unit starts Java without scripts.
 
     `added`: by the scripts of a release that cannot be read. If they can, what those of the running release add in the
     same way is neither lost nor kept.
@@ -356,21 +361,26 @@ def _next_options(
     defaults = ScriptScope((kafkas,), {}, is_whole=True)
     is_read = bool(then.texts) and not then.unread
     next_texts = (*(() if is_read else (kafkas,)), *stays.texts, *then.texts)
-    after = ScriptScope(next_texts, unit.variables, is_whole=is_whole and then.is_whole)
-    before = ScriptScope(running.texts, unit.variables, is_whole=is_whole and running.is_whole)
+    given, given_before = (
+        _given(unit, process, stays, _Read() if is_java else one, is_java=is_java) for one in (then, running)
+    )
+    after = ScriptScope(next_texts, given.variables, is_whole=is_whole and then.is_whole)
+    before = ScriptScope(running.texts, given_before.variables, is_whole=is_whole and running.is_whole)
     is_same = [text.lines for text in then.texts] == [text.lines for text in running.texts]
-    values = {option_key(option): option for option in unit.environment}
+    of_scripts = {word for name, words in given.words.items() if name not in OF_JAVA for word in words}
+    of_java = set(given.all_words) - of_scripts
+    values = {option_key(option): option for option in given.all_words}
     kept: list[str] = []
     lost: list[LostOption] = []
     gone: list[LostOption] = []
     unclear: list[LostOption] = []
     words = iter(enumerate(process))
     for number, word in words:
-        if word in ("-cp", "-classpath", "--class-path"):
+        if word in _CLASS_PATH:
             kept += [word, *(value for _, value in [next(words, (0, ""))])]
-        elif number == 0 or not word.startswith("-") or word in unit.environment or after.explains(word):
+        elif number == 0 or not word.startswith("-") or word in of_scripts or after.explains(word):
             kept.append(word)
-        elif not (is_read and defaults.explains(word)):
+        elif word not in of_java and not (is_read and defaults.explains(word)):
             now = values.get(option_key(word), "")
             is_of_script = before.explains(word)
             found = LostOption(
@@ -383,18 +393,83 @@ def _next_options(
                 kept += [] if is_known else [word]
             elif is_of_script or not (running.is_whole or is_same):
                 unclear.append(found)
-            elif is_whole and running.is_whole:
+            elif (is_whole and running.is_whole) or word in given.replaced:
                 gone += [] if now else [found]
             else:
                 kept.append(word)
+            kept += [now] if now in of_scripts else []  # at the place of the old value
     return NextOptions(
-        kept=tuple(kept),
-        environment=unit.environment,
+        arguments=given.among(kept),
+        environment=given.all_words,
         lost=tuple(lost),
         gone=tuple(gone),
         unclear=tuple(unclear),
         unread=(*running.unread, *then.unread),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Given:
+    """What Java gets of the unit's environment."""
+
+    words: Mapping[str, tuple[str, ...]]
+    """The words of options, by variable and in the order of a command line."""
+    variables: Mapping[str, str]
+    """Of the unit, without those that count for nothing."""
+    replaced: frozenset[str]
+    """The words of those."""
+
+    @property
+    def all_words(self) -> tuple[str, ...]:
+        return tuple(word for words in self.words.values() for word in words)
+
+    def among(self, kept: Sequence[str]) -> tuple[str, ...]:
+        """Return a command line with the words that it has not, each in the place of its variable."""
+        line = list(kept)
+        place = 1
+        for name, words in self.words.items():
+            if name in OF_JAVA:
+                continue
+            there = [number for number, word in enumerate(line) if word in words]
+            if _has_in_order(line, words):
+                place = there[-1] + 1
+                continue
+            if name not in OF_KAFKA[:-1]:
+                place = max((line.index(one) + 2 for one in _CLASS_PATH if one in line), default=len(line))
+            place = there[0] if there else min(place, len(line))
+            line = [word for word in line if word not in words]
+            line[place:place] = words
+            place += len(words)
+        first, last = ([word for name in names for word in self.words.get(name, ())] for names in _AROUND)
+        return (*line[:1], *first, *line[1:], *last) if kept else (*first, *line, *last)
+
+
+def _given(unit: UnitOptions, process: Sequence[str], stays: _Read, scripts: _Read, *, is_java: bool) -> _Given:
+    """Leave out variables that no script gives to Java, and those that a script sets without their value.
+
+    If that depends on what the script finds, such as a file, only what the process has is certain.
+    """
+    texts = (*stays.texts, *scripts.texts)
+    replaced = ReplacedVariables.of(text.lines for text in texts)
+    is_read = is_java or (_starts_kafka(stays.texts) and stays.is_whole and scripts.is_whole)
+    named = {name for text in texts for line in text.lines for name in names_anywhere(line)}
+    used = {*OF_JAVA, *(() if is_java else OF_KAFKA), *named}
+    words: dict[str, tuple[str, ...]] = {}
+    for name, found in unit.environment.items():
+        is_replaced = replaced.is_replaced(name)
+        if (name in used or not is_read) and not is_replaced:
+            words[name] = found if is_replaced is False else tuple(word for word in found if word in process)
+    lost = unit.environment.keys() - words.keys()
+    return _Given(
+        words={name: found for name, found in words.items() if found},
+        variables={name: value for name, value in unit.variables.items() if name not in lost},
+        replaced=frozenset(word for name in lost for word in unit.environment[name]),
+    )
+
+
+def _has_in_order(line: Sequence[str], words: Sequence[str]) -> bool:
+    rest = iter(line)
+    return all(word in rest for word in words)
 
 
 class _Scripts(TextFiles):

@@ -19,7 +19,8 @@ from kafka_rollout.model.jvm_options import NextOptions, shown_option
 from kafka_rollout.model.starts import MAIN_CLASS, properties_of
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, service_of
-from kafka_rollout.nodes.runtimes.hosts.option_sources import ScriptsOfStart, UnitOptions, assignments
+from kafka_rollout.nodes.runtimes.hosts.option_sources import ScriptsOfStart, UnitOptions
+from kafka_rollout.nodes.runtimes.hosts.shell_lines import assignments
 from kafka_rollout.nodes.runtimes.hosts.start_paths import follow_link
 from kafka_rollout.nodes.runtimes.hosts.unit_environment import put_in
 from kafka_rollout.nodes.runtimes.hosts.user_access import Lookup, read_access, read_unit_user

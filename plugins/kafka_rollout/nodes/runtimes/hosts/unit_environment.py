@@ -20,8 +20,15 @@ _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[0-7]{
 _CONTROL = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "s": " "}
 _VARIABLE = re.compile(r"(?<!\$)\$\{([A-Za-z_]\w*)\}|(?<!\$)\$([A-Za-z_]\w*)")
 _OF_SYSTEMD = re.compile(r"HOME|USER|LOGNAME|SHELL|PATH|LANG|[A-Z]+_DIRECTORY|[A-Z]+_(?:ID|PID)|MAINPID|JOURNAL_STREAM")
-_OF_SCRIPT = re.compile(r"KAFKA_\w*OPTS")
-_OF_JVM = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
+_OTHER = re.compile(r"KAFKA_\w*OPTS")
+OF_KAFKA = (
+    *("KAFKA_HEAP_OPTS", "KAFKA_JVM_PERFORMANCE_OPTS", "KAFKA_GC_LOG_OPTS"),
+    *("KAFKA_JMX_OPTS", "KAFKA_LOG4J_OPTS", "KAFKA_OPTS"),
+)
+"""Variables that kafka-run-class.sh gives to Java, in its order. The class path is before the last one."""
+BEFORE_COMMAND_LINE, AFTER_COMMAND_LINE = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS"), ("_JAVA_OPTIONS",)
+"""Variables that Java itself reads, before its command line and after it: the last value of an option counts."""
+OF_JAVA = (*BEFORE_COMMAND_LINE, *AFTER_COMMAND_LINE)
 
 
 class UnclearError(ValueError):
@@ -150,22 +157,24 @@ def put_in(text: str, variables: Mapping[str, str], *, is_whole: bool = False) -
     return _VARIABLE.sub(value, text)
 
 
-def jvm_words(variables: Mapping[str, str]) -> list[str]:
-    """Return the words of the JVM's options, in the order of their variables.
+def jvm_words(variables: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    """Return the words of the JVM's options by variable, in the order of its command line.
 
-    kafka-run-class.sh parts the values of KAFKA_*OPTS at white space and leaves quotes in them. Java itself reads
-    JAVA_TOOL_OPTIONS and JDK_JAVA_OPTIONS, in which quotes group and a backslash escapes nothing. Raises UnclearError
-    for a quote that does not end.
+    kafka-run-class.sh parts the values at white space and leaves quotes in them. Of other KAFKA_*OPTS, the scripts of a
+    start decide. In those that Java reads, quotes group and a backslash escapes nothing. Raises UnclearError for a
+    quote that does not end.
     """
-    words: list[str] = []
-    for name, value in variables.items():
-        if _OF_SCRIPT.fullmatch(name):
-            words += value.split()
-        elif name in _OF_JVM:
-            lexer = shlex.shlex(value, posix=True, punctuation_chars=False)
-            lexer.whitespace_split, lexer.escape, lexer.commenters = True, "", ""
-            try:
-                words += lexer
-            except ValueError as error:
-                raise UnclearError(f"has a quote in {name} that does not end") from error
-    return words
+    others = [name for name in variables if _OTHER.fullmatch(name) and name not in OF_KAFKA]
+    words: dict[str, tuple[str, ...]] = {}
+    for name in (*BEFORE_COMMAND_LINE, *OF_KAFKA, *others, *AFTER_COMMAND_LINE):
+        value = variables.get(name, "")
+        if name not in OF_JAVA:
+            words[name] = tuple(value.split())
+            continue
+        lexer = shlex.shlex(value, posix=True, punctuation_chars=False)
+        lexer.whitespace_split, lexer.escape, lexer.commenters = True, "", ""
+        try:
+            words[name] = tuple(lexer)
+        except ValueError as error:
+            raise UnclearError(f"has a quote in {name} that does not end") from error
+    return {name: found for name, found in words.items() if found}

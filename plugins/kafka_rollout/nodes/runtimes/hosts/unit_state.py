@@ -502,7 +502,7 @@ def _start_paths(
             node,
             releases,
             config=config,
-            environment=options.environment,
+            environment=start.environment,
             facts=facts,
             wrapper=start.wrapper_lines(options.variables),
             variables=options.variables,
@@ -745,8 +745,8 @@ def read_facts(
 
 
 def read_jvm_arguments(commands: HostCommands, node: NodeSpec, release: Release) -> tuple[str, ...]:
-    """Return the arguments of the unit's next start on a release: those of its process that the start has too, then the
-    words of the unit's environment.
+    """Return the arguments of the unit's next start on a release: those of its process that the start has too, and the
+    words of the unit's environment, in the order in which Java gets them.
 
     Raises as `read_certain_options`.
     """
@@ -791,7 +791,7 @@ def certain_options(
 
 
 def read_unit_options(commands: HostCommands, node: NodeSpec) -> UnitOptions:
-    """Return the arguments of the unit's process, its variables, and the words of KAFKA_*OPTS in them."""
+    """Return the arguments of the unit's process, its variables, and the words of options in them."""
     service = service_of(node)
     done = commands.run(node, ARGUMENTS.format(unit=service.unit))
     lines = done.out.split("\n")
@@ -801,7 +801,7 @@ def read_unit_options(commands: HostCommands, node: NodeSpec) -> UnitOptions:
     process = tuple(line.removeprefix("arg ") for line in lines if line.startswith("arg "))
     unknown: RolloutError | None = None
     variables: dict[str, str] = {}
-    words: tuple[str, ...] = ()
+    words: dict[str, tuple[str, ...]] = {}
     try:
         variables, words = _environment(lines, node, service)
     except RefusedError as error:
@@ -835,8 +835,10 @@ def read_unit_options(commands: HostCommands, node: NodeSpec) -> UnitOptions:
     )
 
 
-def _environment(lines: Sequence[str], node: NodeSpec, service: ServiceSpec) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Return the variables in the lines of ARGUMENTS, and the words of the options in those of the unit.
+def _environment(
+    lines: Sequence[str], node: NodeSpec, service: ServiceSpec
+) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
+    """Return the variables in the lines of ARGUMENTS, and the words of the options in those of the unit, by variable.
 
     A file counts more than Environment=.
     """
@@ -853,7 +855,7 @@ def _environment(lines: Sequence[str], node: NodeSpec, service: ServiceSpec) -> 
                 variables |= parse_file(text)
                 text = ""
         source = f"unit {service.unit}"
-        words = tuple(jvm_words(variables))
+        words = jvm_words(variables)
     except UnclearError as error:
         raise RefusedError(
             f"The options of the JVM of node {node.name} are unknown in part: {source} on host {service.host} {error}.",
