@@ -412,7 +412,8 @@ class FakeHost:
 
     def _depends(self, unit: str) -> str:
         own = self.depends.get(unit, {})
-        kept = {"Id": unit, "Names": unit, **dict.fromkeys(("RequiredBy", "RequisiteOf", "BoundBy", "ConsistsOf"), "")}
+        empty = ("RequiredBy", "RequisiteOf", "BoundBy", "ConsistsOf", "Requires", "Requisite", "BindsTo")
+        kept = {"Id": unit, "Names": unit, "LoadState": "loaded", "ActiveState": "active", **dict.fromkeys(empty, "")}
         return "" if own is None else "".join(f"{name}={value}\n" for name, value in {**kept, **own}.items())
 
     def _walk(self, line: str, paths: Sequence[str]) -> str:

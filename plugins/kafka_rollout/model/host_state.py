@@ -183,6 +183,20 @@ class StoppedUnit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RequiredUnit:
+    """Another unit that the unit of a node requires."""
+
+    name: str
+    settings: tuple[str, ...]
+    """Of the unit of the node that name it: Requires, Requisite, BindsTo."""
+    load_state: str
+    """Such as loaded, not-found or masked."""
+    active_state: str
+    is_done: bool = False
+    """It has done its work, or a condition of it is not met: systemd is content if it is not active."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UnitMount:
     """A mount that only the processes of a unit see."""
 
@@ -268,6 +282,7 @@ class HostState:
     """The variable SIGNAL in the environment of the unit, as kafka-server-stop.sh reads it; empty: none."""
     stopped_units: tuple[StoppedUnit, ...] = ()
     """Those that systemd stops with the unit, nearest first."""
+    required_units: tuple[RequiredUnit, ...] = ()
     link_users: tuple[str, ...] = ()
     """Other units that start through the link."""
     filters_stops: bool = True

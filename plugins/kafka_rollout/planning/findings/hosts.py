@@ -34,6 +34,7 @@ from kafka_rollout.model.starts import MAIN_CLASS
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, ServiceSpec
 from kafka_rollout.planning.findings.jvm_options import JVM_OPTION_CODES, jvm_option_losses
 from kafka_rollout.planning.findings.logging_files import LOG_CONFIG_REPLACED, logging_file_findings
+from kafka_rollout.planning.findings.required_units import REQUIRED_UNIT_DOWN, required_unit_findings
 from kafka_rollout.planning.findings.start_paths import START_PATH_CODES, start_path_findings
 from kafka_rollout.planning.findings.start_writes import start_write_findings
 from kafka_rollout.planning.findings.stops import STOP_CODES, stop_findings
@@ -385,6 +386,7 @@ HOSTS_CHECK = Check(
         UNIT_NOT_RELOADED,
         UNIT_SEES_OTHER_FILE,
         *STOP_CODES,
+        REQUIRED_UNIT_DOWN,
         HOST_NAMED_TWICE,
         CLOCK_SKEW,
         HOST_RIGHT_MISSING,
@@ -450,6 +452,7 @@ def host_problems(
             # A run of levels alone starts no node.
             *(() if restarts and not releases else start_path_findings(node, host, releases)),
             *start_write_findings(node, host, releases),
+            *(() if restarts and not releases else required_unit_findings(node, host)),
             *jvm_option_losses(node, host, releases),
             *logging_file_findings(node, host, releases),
         )

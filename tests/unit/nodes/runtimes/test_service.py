@@ -517,6 +517,7 @@ def test_what_a_host_does_not_report_is_unknown() -> None:
             "systemctl show",
             (
                 "the units that systemd stops with kafka.service (`systemctl show`)",
+                "the units that kafka.service requires (`systemctl show`)",
                 "which other units start through /opt/kafka (`systemctl show`)",
             ),
         ),

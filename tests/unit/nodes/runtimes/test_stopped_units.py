@@ -11,6 +11,8 @@ from tests.unit.nodes.runtimes.test_service import NODE, runtime_on
 
 UNKNOWN = "the units that systemd stops with kafka.service (`systemctl show`)"
 
+REQUIRED = "the units that kafka.service requires (`systemctl show`)"
+
 
 def read(**depends: dict[str, str] | None) -> HostState:
     units = {f"{name.replace('_', '-')}": shown for name, shown in depends.items()}
@@ -68,6 +70,6 @@ def test_a_unit_that_depends_in_two_ways_has_both_settings() -> None:
 
 def test_what_systemd_does_not_show_of_one_of_the_units_is_unknown() -> None:
     link = f"which other units start through {NODE.service.symlink} (`systemctl show`)" if NODE.service else ""
-    assert set(read(kafka=None).unknown) == {UNKNOWN, link}
+    assert set(read(kafka=None).unknown) == {UNKNOWN, link, REQUIRED}
     state = read(kafka={"RequiredBy": "connect.service"}, connect=None)
     assert (state.unknown, state.stopped_units) == ((UNKNOWN,), ())

@@ -62,6 +62,7 @@ from kafka_rollout.nodes.runtimes.hosts.overrides import next_overrides, starts_
 from kafka_rollout.nodes.runtimes.hosts.package_states import find_unfinished
 from kafka_rollout.nodes.runtimes.hosts.records import TRY_RECORDS, find_full, read_try
 from kafka_rollout.nodes.runtimes.hosts.release_folders import ReleaseFolder
+from kafka_rollout.nodes.runtimes.hosts.required_units import read_required_units
 from kafka_rollout.nodes.runtimes.hosts.rights import (
     EXAMPLE,
     FIRST_WITH_EXPRESSIONS,
@@ -325,6 +326,7 @@ def read_host(
     leads = _read_leads(commands, node, service, paths)
     sees_processes = _sees_processes(commands, node, unit)
     stopped_units = read_stopped_units(commands, node)
+    required_units = read_required_units(commands, node)
     link_users = read_link_users(commands, node)
     needs_reload = "NeedDaemonReload=yes" if unit.needs_reload else read_reload(commands, node)
     mounts = read_unit_mounts(commands, node)
@@ -381,6 +383,7 @@ def read_host(
         f"the processes in the control group of {service.unit} (/sys/fs/cgroup)": not sees_processes,
         "which machine it is (/proc/sys/kernel/random/boot_id)": not unit.machine,
         f"the units that systemd stops with {service.unit} (`systemctl show`)": stopped_units is None,
+        f"the units that {service.unit} requires (`systemctl show`)": required_units is None,
         f"whether the file system of {' and '.join(unseen)} is mounted read-only (`findmnt`)": bool(unseen),
         f"which other units start through {service.symlink} (`systemctl show`)": link_users is None
         and _parent(service.symlink) in written,
@@ -427,6 +430,7 @@ def read_host(
         stop_lines=_read_stop_lines(commands, node, unit.stop_commands),
         stop_signal=options.variables.get("SIGNAL", ""),
         stopped_units=stopped_units or (),
+        required_units=required_units or (),
         link_users=link_users or (),
         filters_stops=installed is not None and installed >= FIRST_WITH_FILTERS,
         runs_as_root=unit.is_root,

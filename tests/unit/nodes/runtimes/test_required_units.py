@@ -1,0 +1,60 @@
+"""The units without which systemd does not start the unit of a node, and their findings."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafka_rollout.model.host_state import HostState
+from kafka_rollout.planning.findings.required_units import required_unit_findings
+from kafka_rollout.releases.facts import Release
+from tests.fakes.host import FakeHost
+from tests.unit.nodes.runtimes.test_service import NODE, runtime_on
+
+UNKNOWN = "the units that kafka.service requires (`systemctl show`)"
+
+
+def read(own: dict[str, str], **units: dict[str, str] | None) -> HostState:
+    depends: dict[str, dict[str, str] | None] = {f"{name}.service": shown for name, shown in units.items()}
+    return runtime_on(FakeHost(depends={"kafka.service": own, **depends})).host(NODE, [Release(4, 3, 1)])
+
+
+BLOCKED, WARNED = [("REQUIRED-UNIT-DOWN", "blocker")], [("REQUIRED-UNIT-DOWN", "warning")]
+
+
+@pytest.mark.parametrize(
+    ("setting", "shown", "expected"),
+    [
+        ("Requires", {}, []),
+        ("Requires", {"LoadState": "not-found", "ActiveState": "inactive"}, BLOCKED),
+        ("BindsTo", {"LoadState": "masked"}, BLOCKED),
+        ("Requires", {"ActiveState": "failed", "Result": "exit-code"}, WARNED),
+        ("BindsTo", {"ActiveState": "inactive"}, WARNED),
+        ("Requires", {"ActiveState": "inactive", "Type": "oneshot", "Result": "success"}, []),
+        ("Requires", {"ActiveState": "failed", "Type": "oneshot", "Result": "exit-code"}, WARNED),
+        ("Requires", {"ActiveState": "inactive", "ConditionResult": "no"}, []),
+        ("Requires", {"ActiveState": "reloading"}, []),
+        ("Requisite", {"ActiveState": "inactive", "Type": "oneshot", "Result": "success"}, BLOCKED),
+        ("Requisite", {"ActiveState": "activating"}, []),
+        ("Wants", {"LoadState": "not-found", "ActiveState": "inactive"}, []),
+    ],
+)
+def test_a_unit_that_the_start_of_the_node_needs_is_found_before_the_stop(
+    setting: str, shown: dict[str, str], expected: list[tuple[str, str]]
+) -> None:
+    state = read({setting: "sysinit.target zookeeper.service"}, zookeeper=shown)
+    found = list(required_unit_findings(NODE, state))
+    assert [(one.code, one.severity.value) for one in found] == expected
+    assert all(f"{setting}=zookeeper.service" in one.sentence for one in found)
+    assert UNKNOWN not in state.unknown
+
+
+def test_a_unit_is_known_by_another_name_and_by_a_name_in_quotes() -> None:
+    other = {"Id": "zookeeper-3.service", "Names": "zookeeper-3.service zk.service", "ActiveState": "failed"}
+    (found,) = required_unit_findings(NODE, read({"Requires": "zk.service"}, zk=other))
+    assert "Requires=zk.service, which is failed" in found.sentence
+    assert read({"Requires": '"var-x\\\\x2dy.mount"'}).required_units[0].name == "var-x\\x2dy.mount"
+
+
+def test_what_systemd_does_not_show_is_unknown() -> None:
+    assert UNKNOWN in read({"Requires": "zk.service"}, zk=None).unknown
+    assert read({}).required_units == ()
