@@ -61,6 +61,9 @@ def _remedy(
     places = few(list(dict.fromkeys(write.place for write in writes)), limit=_SHOWN)
     edit = f"the unit (`systemctl edit {service.unit}`, then `systemctl daemon-reload`)"
     logs = [write for write in writes if write.is_log]
+    if "read-only" in access.refused:
+        name = "Name a folder that no run switches (LOG_DIR for logs), and write" if logs else "Write"
+        return f"{name} `ReadWritePaths=` with the folder into {edit}. Then plan again."
     if not all(write.moves for write in writes):
         return f"Let {access.user} write {places} on the host (`chown`, or `install -d` for a folder), then plan again."
     if not logs:

@@ -323,6 +323,43 @@ def test_a_folder_that_the_unit_prepares_for_its_user_is_no_finding(
     assert host.findings(process) == []
 
 
+@pytest.mark.parametrize(
+    ("unit", "expected"),
+    [
+        ("ProtectSystem=strict\n", [FORBIDDEN]),
+        ("ProtectSystem=strict\nReadWritePaths=/data HOME/var/kafka\n", []),
+        ("ProtectSystem=strict\nReadWritePaths=-HOME/linked\n", []),
+        ("ProtectSystem=strict\nReadWritePaths=/data\nReadWritePaths=HOME\n", []),
+        ("ProtectSystem=strict\nReadWritePaths=HOME\nReadOnlyPaths=HOME/var\n", [FORBIDDEN]),
+        ("ReadOnlyPaths=HOME/var\nReadWritePaths=HOME/var/kafka\n", []),
+        ("ProtectSystem=full\nProtectHome=yes\nReadWritePaths=\nPrivateTmp=no\n", []),
+        ("ProtectSystem=strict\nBindPaths=/data:HOME/var/kafka:rbind\n", []),
+        ("ProtectSystem=strict\nReadWritePaths=HOME/kafka_2.13-3.9.1/logs\n", [FORBIDDEN]),
+    ],
+)
+def test_what_the_unit_makes_read_only_cannot_be_written(
+    host: Host, unit: str, expected: list[tuple[str, str]]
+) -> None:
+    host.writable("var/kafka")
+    (host.home / "linked").symlink_to("var")
+    host.environment["LOG_DIR"] = "HOME/var/kafka"
+    host.unit = unit
+    found = host.findings()
+    assert shown(found) == expected
+    for one in found:
+        assert "is read-only for the unit" in one.sentence
+        assert "`ReadWritePaths=`" in one.remedy
+
+
+def test_a_folder_of_one_release_that_the_unit_can_write_is_not_that_of_another(host: Host) -> None:
+    host.writable(f"kafka_2.13-{NEW}/logs")
+    host.unit = "ProtectSystem=strict\nReadWritePaths=HOME/kafka/logs\n"
+    assert host.findings() == []
+    host.unit = f"ProtectSystem=strict\nReadWritePaths=HOME/kafka_2.13-{OLD}/logs\n"
+    assert shown(host.findings()) == [FORBIDDEN]
+    assert host.findings(releases=(OLD,)) == []
+
+
 def test_a_start_without_the_scripts_and_a_package_write_nothing_that_moves(host: Host) -> None:
     assert host.findings(["java", "-cp", "HOME/kafka/libs/*", "kafka.Kafka", "HOME/etc/server.properties"]) == []
     package = PackageSpec(install=("/x", "{version}"), check=("/x", "{version}"))

@@ -45,6 +45,17 @@ _DIRECTORIES = {
 """Folders that systemd makes for the user of a unit (systemd.exec(5)) → where."""
 
 
+_SANDBOX = ("ProtectSystem", "ProtectHome", "ReadOnlyPaths", "ReadWritePaths", "BindPaths", "PrivateTmp")
+_USR = ("/usr", "/boot", "/efi")
+_PROTECTED = {
+    ("ProtectSystem", "yes"): _USR,
+    ("ProtectSystem", "full"): (*_USR, "/etc"),
+    ("ProtectSystem", "strict"): ("/",),
+    ("ProtectHome", "read-only"): ("/home", "/root", "/run/user"),
+}
+"""Setting and value → the folders that the process cannot write."""
+
+
 class _Write(NamedTuple):
     """A file or a folder that a start writes."""
 
@@ -72,16 +83,18 @@ def read_start_writes(
     Raises RefusedError or TransientError if the host does not report where the paths lead.
     """
     service = service_of(node)
-    prepared = _prepared(commands, node, unit)
+    sandbox = _read_sandbox(commands, node, unit)
     wanted = [
         (release, write)
         for release in (() if service.package else releases)
         for write in _writes(node, release, process, unit, start)
-        if write.path.isprintable() and not any(_is_below(posixpath.normpath(write.path), one) for one in prepared)
+        if write.path.isprintable() and not sandbox.prepares(posixpath.normpath(write.path))
     ]
     if not wanted:
         return ()
-    paths = list(dict.fromkeys([service.symlink, *(one for _, write in wanted for one in _ways(write.path))]))
+    folders = [one for one in (*sandbox.read_only, *sandbox.writable) if one.isprintable()]
+    every = [service.symlink, *folders, *(one for _, write in wanted for one in _ways(write.path))]
+    paths = list(dict.fromkeys(every))
     followed = follow_link(commands, node, paths, [service.folder(release) for release in releases])
     of_path = {path: number for number, path in enumerate(paths)}
 
@@ -99,7 +112,11 @@ def read_start_writes(
         folder, place = lead(service.symlink, release)[0].path, lead(write.path, release)[0]
         parent = lead(posixpath.dirname(write.path), release)[0]
         moves = _is_below(place.path, folder)
-        if moves and release in brought:
+        forms = (posixpath.normpath(write.path), place.path)
+        if setting := sandbox.why_read_only(forms, {one: lead(one, release)[0].path for one in folders}):
+            refused = f"cannot write there: it is read-only for the unit ({setting})"
+            access = FileAccess(user=user.name, refused=refused, place=setting)
+        elif moves and release in brought:
             access = _access_after_unpacking(user, folder, login)
         elif parent.state is PlaceState.HIDDEN or (asked.refused and place.state is PlaceState.HIDDEN):
             access = FileAccess(user=user.name, unknown=f"the SSH user cannot enter the folders above {place.path}")
@@ -144,17 +161,55 @@ def _is_below(path: str, folder: str) -> bool:
     return f"{path}/".startswith(f"{folder.rstrip('/')}/")
 
 
-def _prepared(commands: HostCommands, node: NodeSpec, unit: UnitOptions) -> list[str]:
-    """Return the folders that systemd or a command before the start makes or gives to the user."""
-    names = ",".join(_DIRECTORIES)
+class _Sandbox(NamedTuple):
+    """What the unit makes of folders before the start (systemd.exec(5))."""
+
+    prepared: list[str]
+    """Folders that systemd or a command before the start makes, mounts or gives to the user."""
+    read_only: dict[str, str]
+    """Folder that the process cannot write → the setting."""
+    writable: list[str]
+    """Folders below them that it can."""
+
+    def prepares(self, path: str) -> bool:
+        return any(_is_below(path, folder) for folder in self.prepared)
+
+    def why_read_only(self, places: Collection[str], resolved: Mapping[str, str]) -> str:
+        """Return the setting that forbids writing to a file or folder, of which each of `places` is a path; empty
+        without one. `resolved`: folder → the same without links."""
+
+        def depth(folder: str) -> int:
+            forms = (folder, resolved.get(folder, folder))
+            return max((len(one) for one in forms for place in places if _is_below(place, one)), default=-1)
+
+        deepest = max(self.read_only, key=depth, default="")
+        is_free = any(depth(folder) >= depth(deepest) for folder in self.writable)
+        return "" if not deepest or depth(deepest) < 0 or is_free else self.read_only[deepest]
+
+
+def _read_sandbox(commands: HostCommands, node: NodeSpec, unit: UnitOptions) -> _Sandbox:
+    names = ",".join((*_DIRECTORIES, *_SANDBOX))
     shown = commands.run(node, f"LC_ALL=C systemctl show --property={names} {service_of(node).unit}").out
-    found = []
+    prepared: list[str] = []
+    read_only: dict[str, str] = {}
+    writable = ["/dev", "/proc", "/sys"]
     for name, _, value in (line.partition("=") for line in shown.splitlines()):
+        paths = [word.lstrip("-+") for word in value.split() if word.lstrip("-+").startswith("/")]
         if name in _DIRECTORIES:
-            found += [f"{_DIRECTORIES[name]}/{word.partition(':')[0]}" for word in value.split()]
+            prepared += [f"{_DIRECTORIES[name]}/{word.partition(':')[0]}" for word in value.split()]
+        elif name == "BindPaths":
+            prepared += [f"{path}::".split(":")[1] or path.partition(":")[0] for path in paths]
+        elif name in ("ProtectSystem", "ProtectHome"):
+            read_only |= dict.fromkeys(_PROTECTED.get((name, value), ()), f"{name}={value}")
+        elif name == "ReadOnlyPaths":
+            read_only |= {path: f"ReadOnlyPaths={path}" for path in paths}
+        elif name == "ReadWritePaths":
+            writable += paths
+        elif name == "PrivateTmp" and value not in ("", "no"):
+            writable += ["/tmp", "/var/tmp"]  # noqa: S108 - paths of the host
     for command in _commands(unit, "ExecStartPre="):
-        found += [path for path in paths_in(command) if "bin/" not in path] if _PREPARES.search(command) else []
-    return found
+        prepared += [path for path in paths_in(command) if "bin/" not in path] if _PREPARES.search(command) else []
+    return _Sandbox(prepared, read_only, writable)
 
 
 def _commands(unit: UnitOptions, setting: str) -> list[str]:
