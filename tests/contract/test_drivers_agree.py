@@ -48,6 +48,7 @@ pytestmark = pytest.mark.airflow
 
 SHELL = Responder(channel=Channel.SHELL, user="bob", host="jump")
 CHECKS = 2
+_MOST_S = 120.0  # of a wait; the clock of the gates is not real
 ORDER = [2, 3, 1, 11, 12, 13]
 
 
@@ -79,8 +80,11 @@ def by_tasks(ports: ClusterPorts, plan: Plan, of: RollOf) -> None:
     from airflow.sdk.exceptions import AirflowFailException
     from airflow.triggers.base import TaskSuccessEvent
 
+    from kafka_rollout.airflow.gates import history_poll
     from kafka_rollout.airflow.gates.batch_trigger import BatchTrigger, GateOf, Told
     from kafka_rollout.airflow.operators.replace_batch import ReplaceOperator
+
+    replaced: dict[int, str] = {}  # Airflow's states of the replacements, by map index
 
     def stop_here(index: int, part: BatchPart, why: str) -> None:
         """An approver answers *Stop here*, or the task fails without a question: its worker records that."""
@@ -96,7 +100,9 @@ def by_tasks(ports: ClusterPorts, plan: Plan, of: RollOf) -> None:
         params = {"checks": CHECKS, "gate_timeout_minutes": 1, "soak_seconds": 0}
         place = {"dag_id": "kafka_upgrade_fake", "run_id": ports.run_id, "map_index": index, "params": params}
         trigger = BatchTrigger(cluster="fake", of=of.value, gate=which.value, place=place)
-        event = asyncio.run(_first(trigger.run()))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(history_poll, "read_states", lambda *_: replaced)
+            event = asyncio.run(_first(trigger.run()))
         if not isinstance(event, TaskSuccessEvent):
             part = BatchPart.GATE_BEFORE if which is GateOf.BEFORE else BatchPart.GATE_AFTER
             stop_here(index, part, event.payload["message"])
@@ -123,11 +129,12 @@ def by_tasks(ports: ClusterPorts, plan: Plan, of: RollOf) -> None:
     for index in range(len(roll.batches)):
         gate(index, GateOf.BEFORE)
         task(index)
+        replaced[index] = "success"
         gate(index, GateOf.AFTER)
 
 
 async def _first(events: Any) -> Any:
-    return await anext(events)
+    return await asyncio.wait_for(anext(events), _MOST_S)
 
 
 def _context(ports: ClusterPorts, plan: Plan, index: int) -> Any:
