@@ -353,7 +353,7 @@ CONFIGURATION_NOT_READ = FindingCode(
     "CONFIGURATION-NOT-READ",
     (BLOCKER, WARNING),
     "The unit or its script names another file than configuration_file of the inventory, or the process began with "
-    "another one, or with --override of a setting that the run changes in the file.",
+    "another one. Or the next start has --override of a setting that the run changes in the file.",
 )
 CONFIGURATION_REWRITTEN = FindingCode(
     "CONFIGURATION-REWRITTEN",
