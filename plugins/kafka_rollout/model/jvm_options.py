@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from dataclasses import dataclass
 
 from kafka_rollout.model.node_log import hide_credentials
 
 _KEY = re.compile(r"-D[^=]+|-XX:[+-]?\w+|-Xm[xsn]|-Xss|-javaagent:[^=]+|-agent(?:path|lib):[^=]+")
+
+
+CLASS_PATH = "CLASSPATH="
+"""Begins an entry of the class path, as an option."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +24,16 @@ class LostOption:
     """`path: line` of the scripts in the folder of the running release that set it. Credentials are hidden."""
     now: str = ""
     """Another value that the environment of the unit has for it."""
+
+    @property
+    def entry(self) -> str:
+        """The entry of the class path that it is; empty for an option."""
+        return self.option.removeprefix(CLASS_PATH) if self.option.startswith(CLASS_PATH) else ""
+
+    def has_jar(self, jar: str) -> bool:
+        """Return whether it is an entry with a jar: the jar itself, or all those of a folder (`/opt/plugins/*`)."""
+        folder = self.entry.removesuffix("/*") if self.entry.endswith("/*") else None
+        return bool(self.entry) and (jar == self.entry or posixpath.dirname(jar) == folder)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +53,12 @@ class NextOptions:
     """It is unknown whether the release has them, because of `unread`."""
     unread: tuple[str, ...] = ()
     """Start scripts that the SSH user cannot read."""
+
+    @property
+    def lost_entries(self) -> tuple[str, ...]:
+        """Entries of the class path of the process that its next start does not have, or perhaps not."""
+        found = (one.entry for one in (*self.lost, *self.gone, *self.unclear))
+        return tuple(entry for entry in found if entry)
 
 
 def option_key(option: str) -> str:

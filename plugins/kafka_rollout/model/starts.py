@@ -77,7 +77,8 @@ class ClassPlaces:
     jars: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Class → paths of jars that the next start has too."""
     left_behind: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Class → jars of the folder of the release that runs now."""
+    """Class → jars of the folder of the release that runs now, and of entries of the class path that the next start
+    does not have."""
     unknown: str = ""
     """Why the node's jars could not be read; empty if they were."""
 

@@ -22,7 +22,7 @@ JVM_OPTION_LOST = FindingCode(
     "JVM-OPTION-LOST",
     (BLOCKER, WARNING),
     "A start script in the folder of the running release sets an option of the JVM, and that of the next release does "
-    "not. A blocker for logins, keys, the heap, agents, and the log that gates read.",
+    "not. A blocker for logins, keys, the heap, agents, jars that the process has loaded, and the log that gates read.",
 )
 JVM_OPTION_GONE = FindingCode(
     "JVM-OPTION-GONE",
@@ -61,7 +61,7 @@ def jvm_option_losses(node: NodeSpec, host: HostState, releases: Sequence[Releas
         gone |= {one.option: one for one in options.gone}
         subject = f"node {node.node_id}" + ("" if release is None else f", release {release}")
         for is_needed in (True, False):
-            lost = [one for one in options.lost if _is_needed(one, service) == is_needed]
+            lost = [one for one in options.lost if _is_needed(one, host, service) == is_needed]
             if lost:
                 yield _lost(node, host, release, lost, f"{subject}, start script", is_needed=is_needed)
         if options.unclear:
@@ -76,7 +76,7 @@ def jvm_option_losses(node: NodeSpec, host: HostState, releases: Sequence[Releas
                 f"Write these options into {_unit(service)}, or let the SSH user read the scripts.",
             )
     for is_needed in (True, False):
-        found = [one for one in gone.values() if _is_needed(one, service) == is_needed]
+        found = [one for one in gone.values() if _is_needed(one, host, service) == is_needed]
         if found:
             names = few([one.option for one in found], limit=_SHOWN)
             yield JVM_OPTION_GONE.found(
@@ -115,9 +115,9 @@ def _lost(
         else f"Those of Kafka {release} do not, so the switch drops these options."
     )
     remedy = (
-        f"Write them into {_unit(node.service) if node.service else 'the unit'}, in KAFKA_HEAP_OPTS, KAFKA_OPTS or "
-        f"JMX_PORT: no restart is needed before the run. {_OR_SCRIPT} Or, if the node does not need them, remove them "
-        "from the script, and restart the node. Then plan again."
+        f"Write them into {_unit(node.service) if node.service else 'the unit'}, in KAFKA_HEAP_OPTS, KAFKA_OPTS, "
+        f"JMX_PORT or CLASSPATH: no restart is needed before the run. {_OR_SCRIPT} Or, if the node does not need them, "
+        "remove them from the script, and restart the node. Then plan again."
     )
     is_certain = release is not None and not is_package
     return JVM_OPTION_LOST.found(
@@ -136,7 +136,7 @@ def _is_installed(host: HostState, release: Release) -> bool:
     return release in host.releases and release not in host.brought
 
 
-def _is_needed(lost: LostOption, service: ServiceSpec) -> bool:
+def _is_needed(lost: LostOption, host: HostState, service: ServiceSpec) -> bool:
     """Return whether the node would not start, run out of memory, or hide from the gates without an option.
 
     Another value in the environment is a decision of the operator.
@@ -144,6 +144,8 @@ def _is_needed(lost: LostOption, service: ServiceSpec) -> bool:
     option = lost.option
     if lost.now:
         return False
+    if lost.entry:
+        return any(map(lost.has_jar, host.facts.loaded_jars))
     if option.startswith(_LOG_FOLDER) and service.log_file is not None:
         folder = posixpath.normpath(_BASE.sub("", option.removeprefix(_LOG_FOLDER)))
         return service.log_file.startswith(f"{folder}/")

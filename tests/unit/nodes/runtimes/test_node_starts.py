@@ -162,6 +162,34 @@ def test_options_are_tried_with_the_nodes_own_java_if_only_root_can_change_it(tm
     assert not any("-version" in line for line in unsafe.ran)
 
 
+@pytest.mark.parametrize("by", ["folder", "link", "jar"])
+def test_a_class_in_an_entry_of_the_class_path_that_the_next_start_does_not_have_is_left_behind(
+    tmp_path: Path, by: str
+) -> None:
+    libs, plugins = tmp_path / "kafka/4.3.1/libs", tmp_path / "plugins"
+    for folder in (libs, plugins, tmp_path / "kafka/3.9.1/libs", tmp_path / "kafka/3.9.1/bin"):
+        folder.mkdir(parents=True)
+    (tmp_path / "current").symlink_to("kafka/3.9.1")
+    (tmp_path / "linked").symlink_to("plugins")
+    for name in ("kafka-server-start.sh", "kafka-run-class.sh"):
+        (tmp_path / "kafka/3.9.1/bin" / name).write_text('exec java -cp "$CLASSPATH" kafka.Kafka\n')
+    kafka, jar = tmp_path / "kafka/3.9.1/libs/kafka_2.13-3.9.1.jar", plugins / "authorizer.jar"
+    with ZipFile(jar, "w") as archive:
+        archive.writestr("com/example/Authorizer.class", b"class")
+    opened = "".join(f"lr-x------ 1 kafka kafka 64 Nov 28 10:00 9 -> {path}\n" for path in (kafka, jar))
+    entry = {"folder": f"{plugins}/*", "link": f"{tmp_path}/linked/*", "jar": str(jar)}[by]
+    process = f"arg java\narg -cp\narg {entry}:{kafka}\narg kafka.Kafka\n"
+    start = f"show ExecStart={{ argv[]={tmp_path}/current/bin/kafka-server-start.sh /x ; ignore_errors=no ; }}\n"
+    one = PluginClass(setting="authorizer.class.name", name="com.example.Authorizer")
+    for environment, found in (("", "left"), (f"env CLASSPATH={entry}\n", "stays")):
+        unit = _out(environment + start + process)
+        shell = ShellOfThisMachine({"/proc/50/fd": _out(opened), "systemctl show --property=Environment": unit})
+        places = find_node_classes(_commands(shell), _node(tmp_path), _unit(), NEW, [one])
+        seen = {"left": places.left_behind, "stays": places.jars}
+        assert seen[found] == {one.name: (str(jar),)}
+        assert {**seen["left"], **seen["stays"]} == seen[found]
+
+
 def test_only_options_without_an_effect_are_tried() -> None:
     command = (
         "java -Xmx4g -Xms4g -server -XX:+AlwaysPreTouch -XX:MaxGCPauseMillis=20 -Xlog:gc*:file=/var/log/gc.log "

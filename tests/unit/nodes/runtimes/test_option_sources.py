@@ -13,7 +13,7 @@ from typing import cast
 import pytest
 
 from kafka_rollout.base.findings import Finding
-from kafka_rollout.model.host_state import HostState, PlaceState, StartFileKind, StartPath, StartPlace
+from kafka_rollout.model.host_state import HostFacts, HostState, PlaceState, StartFileKind, StartPath, StartPlace
 from kafka_rollout.model.jvm_options import NextOptions
 from kafka_rollout.model.starts import login_file
 from kafka_rollout.model.topology import NodeSpec, PackageSpec, Role, ServiceSpec
@@ -42,7 +42,36 @@ exec $base_dir/kafka-run-class.sh $EXTRA_ARGS kafka.Kafka "$@"
 """
 _RUN = """\
 #!/bin/bash
+should_include_file() {
+  file=$1
+  if [ -z "$(echo "$file" | grep -E '(-test|-sources)\\.jar$')" ] ; then
+    return 0
+  else
+    return 1
+  fi
+}
 base_dir=$(dirname $0)/..
+shopt -s nullglob
+clients_lib_dir=$(dirname $0)/../clients/build/libs
+for file in "$clients_lib_dir"/kafka-clients*.jar;
+do
+  if should_include_file "$file"; then
+    CLASSPATH="$CLASSPATH":"$file"
+  fi
+done
+for dir in "$base_dir"/tools/build/dependant-libs-*;
+do
+  CLASSPATH="$CLASSPATH:$dir/*"
+done
+for file in "$base_dir"/libs/*;
+do
+  if should_include_file "$file"; then
+    CLASSPATH="$CLASSPATH":"$file"
+  fi
+done
+shopt -u nullglob
+CLASSPATH=${CLASSPATH#:}
+(( WINDOWS_OS_FORMAT )) && CLASSPATH=$(cygpath --path --mixed "${CLASSPATH}")
 if [ -z "$KAFKA_JMX_OPTS" ]; then
   KAFKA_JMX_OPTS="-Dcom.sun.management.jmxremote=true -Dcom.sun.management.jmxremote.ssl=false "
 fi
@@ -71,7 +100,7 @@ if [ "x$GC_LOG_ENABLED" = "xtrue" ]; then
   KAFKA_GC_LOG_OPTS="-Xlog:gc*:file=$LOG_DIR/$DAEMON_NAME-gc.log:time,tags:filecount=10,filesize=100M"
 fi
 exec "$JAVA" $KAFKA_HEAP_OPTS $KAFKA_JVM_PERFORMANCE_OPTS $KAFKA_GC_LOG_OPTS $KAFKA_JMX_OPTS \\
-  $KAFKA_LOG4J_CMD_OPTS -cp "$base_dir/libs/*" $KAFKA_OPTS "$@"
+  $KAFKA_LOG4J_CMD_OPTS -cp "$CLASSPATH" $KAFKA_OPTS "$@"
 """
 _LOGGING = {
     OLD: "-Dlog4j.configuration=file:$base_dir/../config/log4j.properties",
@@ -93,6 +122,8 @@ class Host:
         for release in (OLD, NEW):
             self.edit(release, "")
             self.write(f"kafka_2.13-{release}/bin/kafka-run-class.sh", _RUN)
+            for jar in (f"kafka_2.13-{release}", "kafka-clients"):
+                self.write(f"kafka_2.13-{release}/libs/{jar}.jar", "")
         self.write("java/bin/java", '#!/bin/sh\nprintf "%s\\n" "$0" "$@"\n')
         self.write("etc/server.properties", "node.id=1\n")
         (self.home / "kafka").symlink_to(f"kafka_2.13-{OLD}")
@@ -152,7 +183,13 @@ class Host:
         )
         return {**read_next_start(cast(HostCommands, self), node or self.node(), releases, unit).options}
 
-    def findings(self, options: Mapping[Release | None, NextOptions], node: NodeSpec | None = None) -> list[Finding]:
+    def findings(
+        self,
+        options: Mapping[Release | None, NextOptions],
+        node: NodeSpec | None = None,
+        *,
+        loaded: Sequence[str] = (),
+    ) -> list[Finding]:
         places = {
             release: StartPlace(path=f"{self.home}/kafka_2.13-{release}", state=PlaceState.FOLDER)
             for release in (OLD, NEW)
@@ -167,6 +204,7 @@ class Host:
             symlink_can_switch=True,
             stop_timeout_s=300.0,
             options=options,
+            facts=HostFacts(loaded_jars=tuple(loaded)),
             link=None if node else link,
         )
         releases = [release for release in options if release is not None]
@@ -441,6 +479,77 @@ def test_java_without_scripts_gets_the_variables_that_the_unit_names(host: Host)
     process = [f"{host.home}/java/bin/java", "-cp", f"{host.home}/kafka/libs/*", "-Xmx6G", "kafka.Kafka"]
     found = host.read(process, environment)[NEW]
     assert (found.arguments, found.gone, found.lost) == (tuple(process[:-1]), (), ())
+
+
+@pytest.mark.parametrize(
+    ("entry", "is_loaded"),
+    [("HOME/plugins/*", True), ("HOME/plugins/a.jar", True), ("HOME/kafka/bin/../plugins/*", False), ("/a", False)],
+)
+def test_an_entry_of_the_class_path_is_lost_or_gone_as_an_option_is(host: Host, entry: str, is_loaded: bool) -> None:
+    entry = entry.replace("HOME", str(host.home))
+    jars = [f"{host.home}/plugins/a.jar"] if is_loaded else []
+    host.edit(OLD, f'export CLASSPATH="{entry}"')
+    process = host.start({})
+    assert process[process.index("-cp") + 1].startswith(f"{entry}:")
+    for release in (NEW, BROUGHT):
+        read = host.read(process, {}, (release,))
+        assert shown(host.findings(read, loaded=jars)) == [LOST if is_loaded else WARNED]
+        assert read[release].lost_entries == (entry,)
+        assert entry not in str(read[release].arguments)
+        assert "kafka-server-start.sh: export CLASSPATH" in host.findings(read)[0].sentence
+    assert host.findings(host.read(process, {"CLASSPATH": entry}), loaded=jars) == [], "the remedy"
+    host.edit(NEW, f"CLASSPATH={entry}:$CLASSPATH")
+    assert host.findings(host.read(process, {}), loaded=jars) == []
+
+
+def test_a_class_path_of_the_environment_counts_if_the_next_start_has_it(host: Host) -> None:
+    before = {"CLASSPATH": f"{host.home}/plugins/*:/opt/one.jar"}
+    process, jars = host.start(before), [f"{host.home}/plugins/a.jar"]
+    for release in (NEW, BROUGHT, None):
+        assert host.findings(host.read(process, before, (release,)), loaded=jars) == []
+    assert shown(host.findings(host.read(process, {}), loaded=jars)) == [GONE, ("JVM-OPTION-GONE", "warning")]
+    changed = host.read(process, {"CLASSPATH": "/opt/one.jar"})
+    assert (shown(host.findings(changed, loaded=jars)), changed[NEW].lost_entries) == (
+        [GONE],
+        (f"{host.home}/plugins/*",),
+    )
+    host.edit(NEW, "CLASSPATH=")
+    assert shown(host.findings(host.read(process, before), loaded=jars))[0] == LOST
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        "export CLASSPATH=HOME/plugins/a.jar",
+        "for jar in HOME/plugins/*.jar; do CLASSPATH=$CLASSPATH${CLASSPATH:+:}$jar; done; export CLASSPATH",
+        "for d in HOME/none HOME/plugins; do\n  for f in $d/*.jar; do\n CLASSPATH=$f; done\ndone\nexport CLASSPATH",
+        'DIR=HOME/plugins\nPLUGINS="$DIR/b.jar:$DIR/a.jar"\nexport CLASSPATH="$PLUGINS"',
+        'export CLASSPATH="$(ls HOME/plugins/a.jar)"',
+        'exec HOME/java/bin/java -cp "HOME/plugins/a.jar:HOME/kafka/libs/*" kafka.Kafka "$@"',
+        'CP=HOME/plugins/a.jar:HOME/kafka/libs/*\nexec HOME/java/bin/java -classpath "$CP" kafka.Kafka "$@"',
+    ],
+)
+def test_an_entry_that_a_script_outside_the_release_makes_stays(host: Host, edit: str) -> None:
+    host.write("plugins/a.jar", "")
+    host.write("etc/start-kafka", f'#!/bin/bash\n{edit}\nexec HOME/kafka/bin/kafka-server-start.sh "$@"\n')
+    host.command = "HOME/etc/start-kafka HOME/etc/server.properties"
+    process = host.start({})
+    assert f"{host.home}/plugins/a.jar" in process[process.index("-cp" if "-cp" in process else "-classpath") + 1]
+    read = host.read(process, {})
+    assert (host.findings(read), read[NEW].lost_entries) == ([], ())
+    if "exec" not in edit:
+        host.command = "HOME/kafka/bin/kafka-server-start.sh HOME/etc/server.properties"
+        host.edit(OLD, edit)
+        read = host.read(host.start({}), {})
+        assert (shown(host.findings(read)), f"{host.home}/plugins/a.jar" in read[NEW].lost_entries) == ([WARNED], True)
+
+
+def test_the_class_path_of_a_package_is_that_of_its_scripts(host: Host) -> None:
+    package = PackageSpec(install=("/x", "{version}"), check=("/x", "{version}"))
+    node = replace(host.node(), service=ServiceSpec(host="kafka-1", package=package))
+    own = "/usr/bin/../share/java/kafka/*:/usr/bin/../share/java/telemetry/*:/usr/share/java/support/*"
+    start = [f"{host.home}/java/bin/java", "-cp", own, "kafka.Kafka"]
+    assert host.findings(host.read(start, {}, node=node), node) == []
 
 
 def test_a_wrapper_below_the_link_is_lost_with_the_folder(host: Host) -> None:

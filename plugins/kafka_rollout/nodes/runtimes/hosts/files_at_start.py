@@ -68,14 +68,18 @@ def find_node_classes(
 ) -> ClassPlaces:
     """Look for the names of classes in the jars of the release's folder and of the running process.
 
-    The directory of a jar has the names of its files in plain text.
+    A jar in an entry of the class path that the next start does not have is left behind. The directory of a jar has
+    the names of its files in plain text.
     """
     service = service_of(node)
     folder = service.package.jars if service.package else f"{service.folder(release)}/libs"
     opened = commands.sudo(node, rights_of(node).list_open_files, pid=unit.pid).out if unit.pid is not None else ""
     loaded = list(dict.fromkeys(OPENED.findall(opened)))
     own = {jar.rpartition("/")[0] for jar in loaded if JAR.search(f"{jar}\n")}
+    _, start = read_start(commands, node, (release,))
+    lost = start.options[release].lost_entries
     parts = [f"test -d {folder} && echo there"]
+    parts += [f"readlink -f -- {shlex.quote(_folder_of(entry))} | sed 's/^/lost /'" for entry in lost]
     for number, one in enumerate(classes):
         jars = [f"{folder}/*.jar", *map(shlex.quote, loaded)]
         jars += [_pattern(part) for part in one.class_path.split(":") if part.startswith("/")]
@@ -84,9 +88,11 @@ def find_node_classes(
     lines = commands.run(node, "; ".join(parts)).out.splitlines()
     jars_of: dict[str, tuple[str, ...]] = {}
     left_behind: dict[str, tuple[str, ...]] = {}
+    gaps = {line.removeprefix("lost ") for line in lines if line.startswith("lost ")}
     for number, one in enumerate(classes):
         found = [line.partition(" ")[2] for line in lines if line.partition(" ")[0] == str(number)]
-        old = [jar for jar in found if jar.rpartition("/")[0] in own - {folder}]
+        behind = own - {folder} if one.class_path else (own | gaps) - {folder}
+        old = [jar for jar in found if jar in behind or jar.rpartition("/")[0] in behind]
         if stays := tuple(jar for jar in dict.fromkeys(found) if jar not in old):
             jars_of[one.name] = stays
         elif old:
@@ -95,6 +101,11 @@ def find_node_classes(
     if "there" not in lines:
         unknown = f"host {service.host} has no folder {folder} yet"
     return ClassPlaces(folder=folder, jars=jars_of, left_behind=left_behind, unknown=unknown)
+
+
+def _folder_of(entry: str) -> str:
+    """Return the folder of an entry of a class path with all jars of a folder, else the entry."""
+    return entry.removesuffix("/*")
 
 
 def _pattern(part: str) -> str:

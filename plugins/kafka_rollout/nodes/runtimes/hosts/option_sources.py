@@ -14,9 +14,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kafka_rollout.base.errors import RolloutError
-from kafka_rollout.model.jvm_options import LostOption, NextOptions, option_key, shown_option, shown_options
+from kafka_rollout.model.jvm_options import CLASS_PATH, LostOption, NextOptions, option_key, shown_option, shown_options
 from kafka_rollout.model.starts import MAIN_CLASS
 from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.nodes.runtimes.hosts import class_path
 from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, service_of
 from kafka_rollout.nodes.runtimes.hosts.shell_lines import (
     COMMAND,
@@ -85,7 +86,6 @@ _OUTPUT = re.compile(r"\d*>>?\s*\S+")
 _OTHER_ARGUMENTS = re.compile(r"\bshift\b|\bset\s+--|\w\s*\(\)|\bfunction\s")
 _SHELLS = re.compile(r"^\s*(?:/\S*/)?(?:ba|da|k|z)?sh(?:\s+-\w+)*\s+")
 _OF_SHELL = frozenset("$`*?[]{}~")  # in a path: which file it is, only the shell knows
-_CLASS_PATH = ("-cp", "-classpath", "--class-path")
 _AROUND = (BEFORE_COMMAND_LINE, AFTER_COMMAND_LINE)
 _SHOWN_LINES = 6
 _DEPTH = 5
@@ -125,6 +125,7 @@ def _options(text: TextFile) -> Iterator[str]:
 def _assignments(text: TextFile) -> Iterator[tuple[str, str]]:
     for line in _plain(text):
         yield from assignments(line)
+        yield from ((name, word) for name, words in class_path.loops(line) for word in words)
 
 
 def _plain(text: TextFile) -> Iterator[str]:
@@ -186,6 +187,20 @@ class ScriptScope:
         words = {word for text in texts for word in _options(text)}
         words |= {word for value in variables.values() for word in value.split() if word.startswith("-")}
         self._patterns = {word: re.compile(self.pattern(word)) for word in sorted(words)}
+        lines = [line for text in texts for line in _plain(text)]
+        self._class_paths = class_path.ClassPaths(lines, variables, self.pattern)
+
+    def has_entry(self, entry: str) -> bool:
+        """Return whether the texts can give an entry of the class path to a JVM."""
+        return self._class_paths.explains(entry)
+
+    def lines_of_entries(self, *, without: Iterable[TextFile]) -> tuple[str, ...]:
+        """Return the lines that set the class path, and that the others do not have."""
+        others = {line for text in without for line in text.lines}
+        lines = ((text, line) for text in self.texts for line in text.lines if line not in others)
+        return tuple(f"{text.path}: {shown_options(line)}" for text, line in lines if class_path.sets_class_path(line))[
+            :_SHOWN_LINES
+        ]
 
     def explains(self, option: str) -> bool:
         return any(pattern.fullmatch(option) for pattern in self._patterns.values())
@@ -288,6 +303,7 @@ def read_next_start(
             is_whole=unit.is_whole and of_unit.is_whole and is_direct,
             is_known=bool(link),
             is_java=bool(java),
+            own=posixpath.dirname(service.package.jars) if service.package else f"{link}/libs",
             added=_OF_KAFKA + (_OF_PACKAGES if service.package else "") + (_DEBUG if debugs else ""),
         )
         for release in releases
@@ -349,10 +365,11 @@ def _next_options(
     is_whole: bool,
     is_known: bool,
     is_java: bool,
+    own: str,
     added: str,
 ) -> NextOptions:
     """`is_whole`: what the unit gives to the scripts is known. `is_known`: the scripts of the release are `then`.
-    `is_java`: the unit starts Java without scripts.
+    `is_java`: the unit starts Java without scripts. `own`: a folder above Kafka's jars, in each release again.
 
     `added`: by the scripts of a release that cannot be read. If they can, what those of the running release add in the
     same way is neither lost nor kept.
@@ -374,10 +391,36 @@ def _next_options(
     lost: list[LostOption] = []
     gone: list[LostOption] = []
     unclear: list[LostOption] = []
+
+    def is_kept(found: LostOption, *, is_of_script: bool, is_replaced: bool = False) -> bool:
+        if is_of_script and then.is_whole:
+            lost.append(found)
+            return not is_known
+        if is_of_script or not (running.is_whole or is_same):
+            unclear.append(found)
+            return False
+        if (is_whole and running.is_whole) or is_replaced:
+            gone.extend(() if found.now else (found,))
+            return False
+        return True
+
+    def is_kept_entry(entry: str) -> bool:
+        is_of_script = before.has_entry(entry) or class_path.OF_SCRIPT in entry
+        if is_of_script and not is_known:
+            return True  # the scripts of a package are replaced as a whole
+        found = LostOption(
+            option=f"{CLASS_PATH}{entry}",
+            lines=before.lines_of_entries(without=then.texts) if is_of_script else (),
+        )
+        return is_kept(found, is_of_script=is_of_script)
+
     words = iter(enumerate(process))
     for number, word in words:
-        if word in _CLASS_PATH:
-            kept += [word, *(value for _, value in [next(words, (0, ""))])]
+        if word in class_path.OPTIONS:
+            entries = next(words, (0, ""))[1]
+            foreign = class_path.foreign_entries(entries, own)
+            gaps = {entry for entry in foreign if not after.has_entry(entry) and not is_kept_entry(entry)}
+            kept += [word, ":".join(entry for entry in entries.split(":") if entry not in gaps)]
         elif number == 0 or not word.startswith("-") or word in of_scripts or after.explains(word):
             kept.append(word)
         elif word not in of_java and not (is_read and defaults.explains(word)):
@@ -388,15 +431,8 @@ def _next_options(
                 lines=before.lines_of(word, without=then.texts) if is_of_script else (),
                 now=shown_option(now),
             )
-            if is_of_script and then.is_whole:
-                lost.append(found)
-                kept += [] if is_known else [word]
-            elif is_of_script or not (running.is_whole or is_same):
-                unclear.append(found)
-            elif (is_whole and running.is_whole) or word in given.replaced:
-                gone += [] if now else [found]
-            else:
-                kept.append(word)
+            is_replaced = word in given.replaced
+            kept += [word] if is_kept(found, is_of_script=is_of_script, is_replaced=is_replaced) else []
             kept += [now] if now in of_scripts else []  # at the place of the old value
     return NextOptions(
         arguments=given.among(kept),
@@ -435,7 +471,7 @@ class _Given:
                 place = there[-1] + 1
                 continue
             if name not in OF_KAFKA[:-1]:
-                place = max((line.index(one) + 2 for one in _CLASS_PATH if one in line), default=len(line))
+                place = max((line.index(one) + 2 for one in class_path.OPTIONS if one in line), default=len(line))
             place = there[0] if there else min(place, len(line))
             line = [word for word in line if word not in words]
             line[place:place] = words
@@ -460,9 +496,10 @@ def _given(unit: UnitOptions, process: Sequence[str], stays: _Read, scripts: _Re
         if (name in used or not is_read) and not is_replaced:
             words[name] = found if is_replaced is False else tuple(word for word in found if word in process)
     lost = unit.environment.keys() - words.keys()
+    no_class_path = {class_path.VARIABLE} if replaced.is_replaced(class_path.VARIABLE) else set()
     return _Given(
         words={name: found for name, found in words.items() if found},
-        variables={name: value for name, value in unit.variables.items() if name not in lost},
+        variables={name: value for name, value in unit.variables.items() if name not in lost | no_class_path},
         replaced=frozenset(word for name in lost for word in unit.environment[name]),
     )
 
