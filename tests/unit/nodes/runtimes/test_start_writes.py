@@ -204,6 +204,26 @@ def test_what_a_script_of_the_unit_sets_counts_more_than_what_the_process_has(
     assert shown(host.findings()) == expected
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "export LOG_DIR=${LOG_DIR:-HOME/kafka/logs}",
+        'if [ -z "$LOG_DIR" ]; then\nexport LOG_DIR=HOME/kafka/logs\nfi',
+        'if [ "x$LOG_DIR" = "x" ]; then\nexport LOG_DIR=HOME/kafka/logs\nfi',
+        ": ${LOG_DIR:=HOME/kafka/logs}\nexport LOG_DIR=$LOG_DIR",
+    ],
+)
+def test_a_script_that_asks_for_the_variable_sets_only_what_the_unit_does_not(host: Host, line: str) -> None:
+    host.writable("var/kafka")
+    host.write("start.sh", f"#!/bin/sh\n{line}\nexec {SCRIPT}\n")
+    host.command = "HOME/start.sh"
+    assert shown(host.findings()) == [FORBIDDEN]
+    process = host.start()
+    host.environment["LOG_DIR"] = "HOME/var/kafka"
+    assert host.findings(process) == []
+    assert host.findings() == []
+
+
 def test_a_folder_of_logs_that_only_a_script_of_the_running_release_sets_is_not_that_of_the_next_start(
     host: Host,
 ) -> None:

@@ -32,6 +32,7 @@ _GC_LOG = re.compile(r"-Xlog:[^:]*:(?:file=)?\"?(/[^\":]+)|-Xloggc:(/[^:]+)")
 _ARGV = re.compile(r"argv\[\]=(.*?) ; ignore_errors=")
 _START_SCRIPT = re.compile(r"(?:^|[\s'\"])(/\S*)/kafka-server-start(?:\.sh)?(?=$|[\s'\"])")
 _DEFAULT = re.compile(r"\$\{LOG_DIR:?[-=]([^}]+)\}")
+_ASKS = re.compile(r"(?:-[nzv]\s+|x)\"?x?\$?\{?LOG_DIR\b|\$\{LOG_DIR:?[-=]")
 _OUTPUT = re.compile(r">{1,2}\|?\s*[\"']?(/[^\s\"'`;|&<>()]+)")
 _STARTS = re.compile(r"kafka-(?:server-start|run-class)|^\s*exec\s+\d*&?>")
 _OF_SHELL = re.compile(r"\s-\w*c\s")
@@ -276,7 +277,10 @@ def _log_folder(
         if name == "LOG_DIR" and not text.path.startswith("unit ")
     ]
     of_wrapper = [value for line in wrapper for name, value in assignments(line) if name == "LOG_DIR"]
-    for value in (*of_wrapper[::-1], unit.variables.get("LOG_DIR", ""), *of_scripts):
+    of_unit = [unit.variables.get("LOG_DIR", "")]
+    # A script that asks for the variable sets only what is not set.
+    asks = of_unit[0] != "" and any(_ASKS.search(line) for line in wrapper)
+    for value in (*(() if asks else of_wrapper[::-1]), *of_unit, *of_scripts):
         default = _DEFAULT.search(value)
         plain = (default[1] if default else value).strip("\"'").rstrip("/")
         if plain.startswith("/") and "$" not in plain:
