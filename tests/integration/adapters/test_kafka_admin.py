@@ -234,7 +234,7 @@ class Test431:
 
 
 def _groups_while_consuming(cluster: LocalCluster, admin: KafkaAdmin, protocol: str) -> tuple[str, str, int | None]:
-    """Type, state and members of a group with one consumer of `orders-<protocol>` in it."""
+    """Type, state and members of a group with one consumer of `orders-<protocol>` in it, whose topics are known."""
     group_id = f"readers-{protocol}"
     settings = {"bootstrap.servers": cluster.spec.bootstrap_servers, "group.id": group_id, "group.protocol": protocol}
     consumer = Consumer(settings)
@@ -249,6 +249,7 @@ def _groups_while_consuming(cluster: LocalCluster, admin: KafkaAdmin, protocol: 
             return [group.state for group in found] == ["Stable"]
 
         assert _eventually(stable), found
+        assert admin.inventory().groups[group_id]["subscribed"] == [f"orders-{protocol}"]
         return found[0].type, found[0].state, found[0].members
     finally:
         consumer.close()
