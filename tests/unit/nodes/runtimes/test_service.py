@@ -342,6 +342,22 @@ def test_the_files_of_the_next_start_are_those_that_unit_process_and_configurati
     }
 
 
+@pytest.mark.parametrize(("value", "changed_at"), [("a", 200.0), ("b", 300.0)])
+def test_a_setting_that_the_unit_has_changed_makes_the_configuration_as_new_as_the_unit(
+    value: str, changed_at: float
+) -> None:
+    """The values of secrets are compared by the time of their file alone."""
+    unit = "/etc/systemd/system/kafka.service"
+    command = f"/opt/kafka/bin/kafka-server-start.sh {CONFIGURATION} --override ssl.key.password={value}"
+    host = FakeHost(
+        start=f"FragmentPath={unit}\n{_PROCESS}arg --override\narg ssl.key.password=a\n",
+        changed={CONFIGURATION: "100/200", unit: "300/100"},
+        command=f"{{ path=/x ; argv[]={command} ; ignore_errors=no ; }}",
+    )
+    found = {file.path: file.changed_at for file in runtime_on(host).start_files(NODE, {})}
+    assert found == {CONFIGURATION: changed_at, unit: 300.0}
+
+
 def test_arguments_of_the_jvm_are_those_of_the_process_and_of_the_units_environment() -> None:
     assert runtime_on(FakeHost()).jvm_arguments(NODE, R431) == ("java", "-Da=b c")
     unit = 'env "KAFKA_OPTS=-Da=1 -Db=2" KAFKA_HEAP_OPTS=-Xmx1g\narg java\n'

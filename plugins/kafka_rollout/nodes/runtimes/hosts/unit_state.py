@@ -37,7 +37,7 @@ from kafka_rollout.model.host_state import (
 from kafka_rollout.model.jvm_options import NextOptions
 from kafka_rollout.model.log_directories import log_directories, metadata_directory
 from kafka_rollout.model.node_log import READ_LINES, can_be_read
-from kafka_rollout.model.starts import MAIN_CLASS
+from kafka_rollout.model.starts import MAIN_CLASS, overrides_of
 from kafka_rollout.model.topology import NodeSpec, ServiceSpec
 from kafka_rollout.nodes.runtimes.claim_files import CLOSED, OPEN, join_claims
 from kafka_rollout.nodes.runtimes.hosts.commands import (
@@ -899,22 +899,23 @@ def _overrides_of(process: Sequence[str], options: UnitOptions, start: ScriptsOf
 def read_start_files(commands: HostCommands, node: NodeSpec, config: Mapping[str, str]) -> tuple[StartFile, ...]:
     """Return the files that the unit's next start reads, with the later time of their content and their inode.
 
-    The SSH user sees a file in a folder that it can enter. A jar that is gone is that of another release.
+    The SSH user sees a file in a folder that it can enter. A jar that is gone is that of another release. If the
+    command line has other settings than the process, the configuration is as new as the unit and its scripts.
     """
     service = service_of(node)
     line = (
         f"LC_ALL=C systemctl show --property=FragmentPath,DropInPaths,EnvironmentFiles {service.unit}; "
         f"pid=$(systemctl show --property=MainPID --value {service.unit}); "
-        "tr '\\0' '\\n' 2>/dev/null </proc/$pid/cmdline | sed 's/^/arg /'"
+        "tr '\\0\\n' '\\n\\r' 2>/dev/null </proc/$pid/cmdline | sed 's/^/arg /'"
     )
-    lines = commands.run(node, line).out.splitlines()
-    arguments = [text.removeprefix("arg ") for text in lines if text.startswith("arg ")]
+    lines = commands.run(node, line).out.split("\n")
+    arguments = [text.removeprefix("arg ").replace("\r", "\n") for text in lines if text.startswith("arg ")]
     named = [(StartFileKind.CONFIGURATION, service.configuration_file)]
     for text in lines:
         name, _, value = text.partition("=")
         if name in _UNIT_FILES:
             named += [(StartFileKind.UNIT, word) for word in re.sub(r"\(ignore_errors=\w+\)", "", value).split()]
-    _, start = read_start(commands, node, ())
+    options, start = read_start(commands, node, ())
     named += [(StartFileKind.PROGRAM, text.path) for text in start.wrappers]
     named += all_start_files(config, arguments)
     kinds = {path: kind for kind, path in named if path.startswith("/") and path.isprintable()}
@@ -927,6 +928,12 @@ def read_start_files(commands: HostCommands, node: NodeSpec, config: Mapping[str
         if match
     }
     absent = {path for path in kinds if f"'{path}': {MISSING}" in done.err}
+    if MAIN_CLASS in arguments and _overrides_of(arguments, options, start) != overrides_of(arguments):
+        of_unit = [
+            changed.get(path) for path, kind in kinds.items() if kind in (StartFileKind.UNIT, StartFileKind.PROGRAM)
+        ]
+        own = service.configuration_file
+        changed |= {own: max(changed[own], *filter(None, of_unit), 0.0)} if own in changed else {}
     return tuple(
         StartFile(path=path, kind=kind, changed_at=changed.get(path))
         for path, kind in kinds.items()
