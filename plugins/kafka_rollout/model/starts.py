@@ -20,6 +20,10 @@ LOGIN_MODULES = ("org.apache.kafka.disallowed.login.modules", "org.apache.kafka.
 _STORES = ("ssl.keystore.location", "ssl.truststore.location")
 _KAFKAS = re.compile(r"(org\.apache\.kafka|kafka|java|javax|com\.sun)\.")
 _NAMES_CLASSES = re.compile(r"(^|\.)(class|classes|class\.name|reporters|assignors)$")
+# A module begins a text or follows a semicolon. Comments, and words in quotes, are passed over (StreamTokenizer).
+_PASSED_OVER = re.compile(r"""("(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')|/\*.*?\*/|/[^\n]*""", re.DOTALL)
+_MODULE = re.compile(r"(?:^|;)\s*([\w.$]+)\s+(?:required|requisite|sufficient|optional)\b", re.IGNORECASE)
+_JAAS, _PROVIDERS = "sasl.jaas.config", "security.providers"
 AUTHORIZER = "authorizer.class.name"
 STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 KEEP_AUTHORIZER = f"Keep {AUTHORIZER}: without an authorizer, every client can do everything."
@@ -107,6 +111,24 @@ def names_class(key: str) -> bool:
 def is_plugin(class_name: str) -> bool:
     """Return whether a class is not one of Kafka or Java: an archive of Kafka never has it."""
     return "." in class_name and _KAFKAS.match(class_name) is None
+
+
+def login_modules(text: str) -> list[str]:
+    """Return the names of the login modules in a value of sasl.jaas.config."""
+    return _MODULE.findall(_PASSED_OVER.sub(lambda match: '""' if match[1] else " ", text))
+
+
+def login_classes(config: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield setting and class of what the logins of a node load by a text: modules of the mechanisms that its listeners
+    use, and creators of security providers (SecurityUtils)."""
+    for listener in find_listeners(config).all:
+        for mechanism in listener.login_mechanisms if listener.uses_sasl else ():
+            key = f"{listener.prefix}{mechanism.lower()}.{_JAAS}"  # without the prefix, it counts for nothing
+            line = config.get(key, "")
+            yield from ((key, name) for name in (() if is_reference(line) else login_modules(line)))
+    providers = config.get(_PROVIDERS, "")
+    if not is_reference(providers):
+        yield from ((_PROVIDERS, name) for name in re.sub(r"\s", "", providers).split(",") if name)
 
 
 def named_files(config: Mapping[str, str], jvm_arguments: Sequence[str] | None = None) -> dict[str, str]:

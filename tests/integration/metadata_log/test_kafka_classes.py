@@ -154,6 +154,46 @@ def test_a_class_of_others_proves_nothing_and_the_rest_is_checked(classes: JvmKa
     )
 
 
+LOGINS = {
+    **CONTROLLER,
+    "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "sasl.enabled.mechanisms": "PLAIN",
+    "sasl.mechanism.inter.broker.protocol": "PLAIN",
+}
+
+
+@pytest.mark.jvm
+def test_a_login_module_and_a_security_provider_of_others_are_absent_plugins(classes: JvmKafkaClasses) -> None:
+    line = "listener.name.plaintext.plain.sasl.jaas.config"
+    plain = "org.apache.kafka.common.security.plain.PlainLoginModule"
+
+    def checked(**more: str) -> StartProblems:
+        properties = {**LOGINS, **{key.replace("_", "."): value for key, value in more.items()}}
+        return classes.start_problems(NEW, {1: NodeStart(properties=properties, files={}, jvm_arguments=())})[1]
+
+    found = checked(
+        **{line: 'com.example.Ldap required url="ldap://a;b required, c";'},
+        security_providers="com.example.Creator, com.example.Other",
+    )
+    assert (found.rejected, found.plugins) == (
+        (),
+        (
+            PluginClass(setting=line, name="com.example.Ldap"),
+            PluginClass(setting="security.providers", name="com.example.Creator"),
+            PluginClass(setting="security.providers", name="com.example.Other"),
+        ),
+    )
+    unused = {"listener.name.other.plain.sasl.jaas.config": "com.example.Ldap required;"}
+    for module in (
+        plain,
+        "com.sun.security.auth.module.Krb5LoginModule",
+        "com.ibm.security.auth.module.Krb5LoginModule",
+    ):
+        assert checked(**{line: f"{module} required;", **unused}).plugins == ()
+    gone = checked(**{line: "org.apache.kafka.common.security.Gone required;"})
+    assert gone.rejected == (f"Class org.apache.kafka.common.security.Gone of {line} is not on the class path",)
+
+
 @pytest.mark.jvm
 def test_a_class_in_the_folder_of_plugins_is_no_absent_plugin(classes: JvmKafkaClasses) -> None:
     agent = classes.cache.agents().jolokia

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafka_rollout.model.listeners import base_name, find_listeners
-from kafka_rollout.model.starts import LOGIN_FILE, login_file, named_files, plugin_names, reads_more
+from kafka_rollout.model.starts import LOGIN_FILE, login_classes, login_file, named_files, plugin_names, reads_more
 
 CONFIG = {
     "process.roles": "broker",
@@ -85,3 +85,21 @@ def test_names_of_classes_of_others() -> None:
         ("listener.name.clients.plain.sasl.server.callback.handler.class", "com.example.Handler"),
         ("metric.reporters", "com.example.Reporter"),
     ]
+
+
+def test_classes_of_logins_are_those_of_the_mechanisms_that_listeners_use() -> None:
+    lines = {
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512",
+        "listener.name.clients.plain.sasl.jaas.config": 'com.example.Own required url="a; com.example.No required";',
+        "plain.sasl.jaas.config": "com.example.General required;",
+        "listener.name.clients.scram-sha-512.sasl.jaas.config": "${file:/etc/secrets:jaas}",
+        "listener.name.clients.gssapi.sasl.jaas.config": "com.example.Unused required;",
+        "sasl.jaas.config": "com.example.OfClients required;",
+        "security.providers": "com.example.A, com.example.B",
+    }
+    assert sorted(set(login_classes({**CONFIG, **lines}))) == [
+        ("listener.name.clients.plain.sasl.jaas.config", "com.example.Own"),
+        ("security.providers", "com.example.A"),
+        ("security.providers", "com.example.B"),
+    ]
+    assert not [*login_classes({**CONFIG, "security.providers": "${env:PROVIDERS}"})]

@@ -48,12 +48,21 @@ from kafka_rollout.model.host_state import BOOTSTRAP, DirectoryFormat
 from kafka_rollout.model.listeners import base_name
 from kafka_rollout.model.log_directories import DEFAULTS, DIRECTORY_KEYS, data_directories, named_directories
 from kafka_rollout.model.probes import Probe
-from kafka_rollout.model.starts import FileRemark, NodeStart, PluginClass, StartProblems, is_plugin, names_class
+from kafka_rollout.model.starts import (
+    FileRemark,
+    NodeStart,
+    PluginClass,
+    StartProblems,
+    is_plugin,
+    login_classes,
+    names_class,
+)
 from kafka_rollout.model.state import CheckpointSummary
 from kafka_rollout.releases.facts import KRAFT_VERSION, METADATA_VERSION, Release, VersionRange
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.releases.jvm.jvm import Jvm, keep_jvms, run_jvm
 
+_OF_OTHER_JAVA = ("sun.", "com.sun.", "com.ibm.")
 _YAMMER_REPORTERS = "kafka.metrics.reporters"  # not in the ConfigDef
 _REMOTE, _REMOTE_STORAGE = "remote.log.", "remote.log.storage.system.enable"
 
@@ -154,6 +163,7 @@ def _problems(classes: ImageClasses, start: NodeStart) -> StartProblems:
     jvm = classes.jvm
     plugins = tuple(_absent_classes(jvm, start.properties))
     foreign = tuple(one for one in plugins if one.class_path or is_plugin(one.name))
+    logins = tuple(_absent_login_classes(jvm, start.properties))
     start = replace(start, properties=_without(start.properties, foreign))
     try:
         config = _kafka_config(jvm, with_local_paths(start))
@@ -163,13 +173,19 @@ def _problems(classes: ImageClasses, start: NodeStart) -> StartProblems:
     else:
         problems, remarks = find_start_problems(jvm, config, start)
         rejected = (
-            *(f"Class {one.name} of {one.setting} is not on the class path" for one in plugins if one not in foreign),
+            *(
+                f"Class {one.name} of {one.setting} is not on the class path"
+                for one in (*plugins, *logins)
+                if one not in foreign and not is_plugin(one.name)
+            ),
             *(_format_problems(classes, start.properties, start.formats) if start.formats is not None else ()),
             *problems,
         )
     secrets = secret_values(jvm, [start.properties]) if rejected else frozenset()
     told = tuple(without_secrets(one, secrets) for one in rejected)
-    return StartProblems(rejected=told, remarks=remarks, plugins=foreign)
+    return StartProblems(
+        rejected=told, remarks=remarks, plugins=(*foreign, *(one for one in logins if is_plugin(one.name)))
+    )
 
 
 def _absent_classes(jvm: Jvm, properties: Mapping[str, str]) -> Iterator[PluginClass]:
@@ -193,6 +209,14 @@ def _absent_classes(jvm: Jvm, properties: Mapping[str, str]) -> Iterator[PluginC
         for one in map(str.strip, value.split(",")):
             if "." in one and (class_path or not _has_class(jvm, one)):
                 yield PluginClass(setting=key, name=one, class_path=class_path)
+
+
+def _absent_login_classes(jvm: Jvm, properties: Mapping[str, str]) -> Iterator[PluginClass]:
+    """Yield the login modules and creators of security providers that are not on the class path: KafkaConfig and
+    JaasContext read their names only. Those of another Java are left out."""
+    for setting, name in dict.fromkeys(login_classes(properties)):
+        if "." in name and not name.startswith(_OF_OTHER_JAVA) and not _has_class(jvm, name):
+            yield PluginClass(setting=setting, name=name)
 
 
 def _has_class(jvm: Jvm, name: str) -> bool:

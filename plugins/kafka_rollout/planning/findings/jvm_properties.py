@@ -5,7 +5,6 @@ Source: ConfigurationUtils and JaasContext of kafka-clients 3.9.0 to 4.3.1, Brok
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from dataclasses import dataclass
 from kafka_rollout.base.findings import BLOCKER, WARNING, Check, Examined, Finding, FindingCode, Need
 from kafka_rollout.base.wording import few, nodes
 from kafka_rollout.model.configs import is_reference
-from kafka_rollout.model.starts import LOGIN_MODULES, properties_of
+from kafka_rollout.model.starts import LOGIN_MODULES, login_modules, properties_of
 from kafka_rollout.releases.facts import Release
 
 ALLOWED_URLS = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
@@ -35,9 +34,6 @@ _URLS = (_JWKS, "sasl.oauthbearer.token.endpoint.url")
 _FILES = tuple(f"sasl.oauthbearer.assertion.{name}" for name in ("file", "private.key.file", "template.file"))
 _VALIDATOR_CLASS, _KAFKAS_VALIDATOR = "sasl.oauthbearer.jwt.validator.class", "DefaultJwtValidator"
 _OLD_HANDLERS = "org.apache.kafka.common.security.oauthbearer.secured."
-# A module begins a text or follows a semicolon. Comments, and words in quotes, are passed over (StreamTokenizer).
-_PASSED_OVER = re.compile(r"""("(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')|/\*.*?\*/|/[^\n]*""", re.DOTALL)
-_MODULE = re.compile(r"(?:^|;)\s*([\w.$]+)\s+(?:required|requisite|sufficient|optional)\b", re.IGNORECASE)
 
 
 JVM_PROPERTY_MISSING = FindingCode(
@@ -262,12 +258,8 @@ def _uses_oauth(config: Mapping[str, str]) -> bool:
 
 
 def _login_modules(config: Mapping[str, str]) -> tuple[str, ...]:
-    texts = (_PASSED_OVER.sub(_quotes, text) for text in _values(config, ("sasl.jaas.config",)).values())
-    return tuple(sorted({name for text in texts for name in _MODULE.findall(text)}))
-
-
-def _quotes(match: re.Match[str]) -> str:
-    return '""' if match[1] else " "
+    texts = _values(config, ("sasl.jaas.config",)).values()
+    return tuple(sorted({name for text in texts for name in login_modules(text)}))
 
 
 def _values(config: Mapping[str, str], settings: Sequence[str]) -> dict[str, str]:
