@@ -36,7 +36,7 @@ def start_write_findings(node: NodeSpec, host: HostState, releases: Sequence[Rel
             f"node {node.node_id}, release {release}, writes, {access.place}",
             f"Node {node.node_id} writes {_names(writes)} at its start on Kafka {release}, and user {access.user} of "
             f"{host.unit} on host {host.name} {access.refused}. "
-            + ("The node would not start, or run without its log." if is_needed else "The node would run and not log."),
+            + ("The node would not start, or would write no log." if is_needed else "The node would run and not log."),
             _remedy(service, host, release, access, writes),
             severity=BLOCKER if is_needed else WARNING,
         )

@@ -42,6 +42,7 @@ MISSING = "No such file"
 _NO_RIGHT = re.compile(r"Permission denied|(?:Operation|Access) (?:is )?not permitted|Access denied")
 _NO_WRITING = re.compile(r"Read-only file system|No space left on device|Disk quota exceeded")
 _NO_PROGRAM = re.compile(r"(\S+): (?:command )?not found")
+_ARGV = re.compile(r"argv\[\]=(.*?) ; (?=ignore_errors=|\})")
 
 
 def unusable(done: Done, sentence: str, *, remedy: str, user: str = "the SSH user") -> RolloutError:
@@ -195,6 +196,17 @@ def _in_time(until: int) -> str:
 def read_properties(shown: str) -> dict[str, str]:
     """Return what `systemctl show` prints of one unit: the last line of each property."""
     return dict(line.split("=", 1) for line in shown.splitlines() if "=" in line)
+
+
+def shown_commands(shown: str) -> list[str]:
+    """Return the commands in what `systemctl show` prints of settings such as ExecStart, without their quotes."""
+    return _ARGV.findall(shown)
+
+
+def shown_units(shown: str) -> list[str]:
+    """Return the names of units that `systemctl show` prints. systemd quotes a name with a backslash, and doubles the
+    backslash."""
+    return [word.strip('"').replace("\\\\", "\\") for word in shown.split()]
 
 
 def read_number(text: str, what: str) -> int:

@@ -18,7 +18,7 @@ from kafka_rollout.model.jvm_options import CLASS_PATH, LostOption, NextOptions,
 from kafka_rollout.model.starts import MAIN_CLASS
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.nodes.runtimes.hosts import class_path
-from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, service_of
+from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, service_of, shown_commands
 from kafka_rollout.nodes.runtimes.hosts.shell_lines import (
     COMMAND,
     REFERENCE,
@@ -66,7 +66,6 @@ _DEBUG = "-agentlib:jdwp=transport=dt_socket,server=y,suspend=${DEBUG_SUSPEND_FL
 _SCRIPTS = ("kafka-server-start.sh", "kafka-run-class.sh", "kafka-server-start", "kafka-run-class")
 # These can take an environment from elsewhere, such as the profile of a user.
 _OF_LOGIN = re.compile(r"(?:^|[\s/])(?:su|sudo|runuser|docker|podman|--login|-[a-z]*l[a-z]*)(?=\s)")
-_ARGV = re.compile(r"argv\[\]=(.*?) ; ignore_errors=")
 _FILE = re.compile(r"(?:^|\s)['\"]?(/[^\s'\";|&<>]+)")
 # At the place of a command: `find .` and `tar -C .` read no file.
 _SOURCE = re.compile(r"(?:^|[;&|({!]|\b(?:then|do|else|if|elif|while|until))\s*(?:source|\.)\s+['\"]?([^\s'\";&|)]+)")
@@ -271,8 +270,8 @@ def read_next_start(
     """
     service = service_of(node)
     before = [one for one in unit.commands if one.startswith("ExecStartPre=")]
-    command = " ; ".join(_ARGV.findall("\n".join(one for one in unit.commands if one not in before)))
-    prepares = " ; ".join(_ARGV.findall("\n".join(before)))
+    command = " ; ".join(shown_commands("\n".join(one for one in unit.commands if one not in before)))
+    prepares = " ; ".join(shown_commands("\n".join(before)))
     start = STARTS_KAFKA.search(command)
     link = "" if service.package else service.symlink
     stays, moves, own = _programs(command, link)

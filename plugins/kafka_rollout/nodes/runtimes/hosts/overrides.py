@@ -31,7 +31,7 @@ def next_overrides(process: Sequence[str], commands: Sequence[str], wrapper: Seq
     `wrapper`: lines of the scripts that they execute. Both have the values of the variables that are known.
     """
     of_process = overrides_of(process[process.index(MAIN_CLASS) :]) if MAIN_CLASS in process else None
-    found = [one for text in commands for one in _all_overrides(text, is_of_shell=bool(_OF_SHELL.search(text)))]
+    found = [one for text in commands for one in _all_overrides(text, is_of_shell=is_of_shell(text))]
     found += [one for line in wrapper for one in _all_overrides(line, is_of_shell=True)]
     if of_process is None:
         return next((one for one in reversed(found) if one is not None), {})
@@ -39,9 +39,14 @@ def next_overrides(process: Sequence[str], commands: Sequence[str], wrapper: Seq
     return of_process if is_same or not found else found[-1] or {}
 
 
+def is_of_shell(command: str) -> bool:
+    """Return whether a command of a unit is a line for a shell, such as `sh -c`."""
+    return _OF_SHELL.search(command) is not None
+
+
 def starts_directly(command: str) -> bool:
     """Return whether a command of a unit is a start of Kafka, without a shell."""
-    return _START.search(command) is not None and _OF_SHELL.search(command) is None
+    return _START.search(command) is not None and not is_of_shell(command)
 
 
 def starts_alone(command: str) -> bool:

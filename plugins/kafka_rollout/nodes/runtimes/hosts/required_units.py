@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from kafka_rollout.model.host_state import RequiredUnit
 from kafka_rollout.model.topology import NodeSpec
-from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, read_properties, service_of
+from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, read_properties, service_of, shown_units
 
 _SETTINGS = ("Requires", "Requisite", "BindsTo")
 _SHOWN = f"Id,Names,LoadState,ActiveState,Type,Result,ConditionResult,{','.join(_SETTINGS)}"
@@ -22,15 +22,14 @@ def read_required_units(commands: HostCommands, node: NodeSpec) -> tuple[Require
         return None
     settings: dict[str, tuple[str, ...]] = {}
     for setting in _SETTINGS:
-        for name in own[setting].split():  # a name with a backslash is in quotes, and the backslash is doubled
-            plain = name.strip('"').replace("\\\\", "\\")
-            settings[plain] = (*settings.get(plain, ()), setting)
+        for name in shown_units(own[setting]):
+            settings[name] = (*settings.get(name, ()), setting)
     if not settings:
         return ()
     text = commands.run(node, ["systemctl", "show", f"--property={_SHOWN}", "--", *settings]).out
     found: dict[str, RequiredUnit] = {}
     for shown in map(read_properties, text.strip().split("\n\n")):
-        names = [name.strip('"').replace("\\\\", "\\") for name in f"{shown.get('Id')} {shown.get('Names')}".split()]
+        names = shown_units(f"{shown.get('Id')} {shown.get('Names')}")
         for name in names if {"LoadState", "ActiveState"} <= shown.keys() else ():
             if name in settings:
                 found[name] = RequiredUnit(

@@ -18,8 +18,9 @@ from kafka_rollout.model.host_state import PlaceState, StartPlace, StartWrite
 from kafka_rollout.model.jvm_options import NextOptions, shown_option
 from kafka_rollout.model.starts import MAIN_CLASS, properties_of
 from kafka_rollout.model.topology import NodeSpec
-from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, service_of
+from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, service_of, shown_commands
 from kafka_rollout.nodes.runtimes.hosts.option_sources import ScriptsOfStart, UnitOptions
+from kafka_rollout.nodes.runtimes.hosts.overrides import is_of_shell
 from kafka_rollout.nodes.runtimes.hosts.shell_lines import assignments
 from kafka_rollout.nodes.runtimes.hosts.start_paths import follow_link
 from kafka_rollout.nodes.runtimes.hosts.unit_environment import put_in
@@ -29,13 +30,11 @@ from kafka_rollout.releases.facts import Release
 
 _LOG_DIR = "-Dkafka.logs.dir="
 _GC_LOG = re.compile(r"-Xlog:[^:]*:(?:file=)?\"?(/[^\":]+)|-Xloggc:(/[^:]+)")
-_ARGV = re.compile(r"argv\[\]=(.*?) ; ignore_errors=")
 _START_SCRIPT = re.compile(r"(?:^|[\s'\"])(/\S*)/kafka-server-start(?:\.sh)?(?=$|[\s'\"])")
 _DEFAULT = re.compile(r"\$\{LOG_DIR:?[-=]([^}]+)\}")
 _ASKS = re.compile(r"(?:-[nzv]\s+|x)\"?x?\$?\{?LOG_DIR\b|\$\{LOG_DIR:?[-=]")
 _OUTPUT = re.compile(r">{1,2}\|?\s*[\"']?(/[^\s\"'`;|&<>()]+)")
 _STARTS = re.compile(r"kafka-(?:server-start|run-class)|^\s*exec\s+\d*&?>")
-_OF_SHELL = re.compile(r"\s-\w*c\s")
 _PREPARES = re.compile(r"(?:^|[\s/])(?:mkdir|install|chown|chmod|setfacl|ln)\s")
 _DIRECTORIES = {
     "LogsDirectory": "/var/log",
@@ -216,7 +215,7 @@ def _read_sandbox(commands: HostCommands, node: NodeSpec, unit: UnitOptions) -> 
 def _commands(unit: UnitOptions, setting: str) -> list[str]:
     """Return the commands of the unit, with the values of its variables."""
     shown = (text for text in unit.commands if text.startswith(setting))
-    return [put_in(command, unit.variables) for text in shown for command in _ARGV.findall(text)]
+    return [put_in(command, unit.variables) for text in shown for command in shown_commands(text)]
 
 
 def _writes(
@@ -229,7 +228,7 @@ def _writes(
     wrapper = start.wrapper_lines(unit.variables)
     folder = _log_folder(release, own, unit, start, wrapper)
     starts = [line for line in wrapper if _STARTS.search(line)]
-    starts += [command for command in _commands(unit, "ExecStart=") if _OF_SHELL.search(command)]
+    starts += [command for command in _commands(unit, "ExecStart=") if is_of_shell(command)]
     has_gc_log = _has_gc_log(unit)
     if folder:
         log_file = node.service.log_file if node.service else None

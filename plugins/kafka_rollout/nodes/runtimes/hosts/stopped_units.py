@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from kafka_rollout.model.host_state import StoppedUnit
 from kafka_rollout.model.topology import NodeSpec
-from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, read_properties, service_of
+from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, read_properties, service_of, shown_units
 
 # What systemd shows of the unit that is stopped, and the setting of the unit that stops with it.
 _SETTINGS = {
@@ -38,7 +38,7 @@ def read_stopped_units(commands: HostCommands, node: NodeSpec) -> tuple[StoppedU
         if any(_ALWAYS_SHOWN - unit.keys() for unit in shown):
             return None
         for unit in shown:
-            own = tuple(dict.fromkeys([*_words(unit["Id"]), *_words(unit["Names"])]))
+            own = tuple(dict.fromkeys([*shown_units(unit["Id"]), *shown_units(unit["Names"])]))
             names |= dict.fromkeys(own, own)
         if not names.keys() >= {*asked}:
             return None
@@ -54,11 +54,6 @@ def _stopped_with(unit: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
     """Return the units that stop with this one, and the settings of each by which it does."""
     found: dict[str, tuple[str, ...]] = {}
     for shown, setting in _SETTINGS.items():
-        for name in _words(unit.get(shown, "")):
+        for name in shown_units(unit.get(shown, "")):
             found[name] = (*found.get(name, ()), setting)
     return found
-
-
-def _words(text: str) -> list[str]:
-    """Part names of units. systemd quotes a name with a backslash, and doubles the backslash."""
-    return [word.strip('"').replace("\\\\", "\\") for word in text.split()]

@@ -48,6 +48,7 @@ from kafka_rollout.nodes.runtimes.hosts.commands import (
     read_properties,
     rights_of,
     service_of,
+    shown_commands,
     unusable,
 )
 from kafka_rollout.nodes.runtimes.hosts.file_writers import find_writers
@@ -97,7 +98,6 @@ _FILES = re.compile(r"files +(\d+) +(\d+) (/.*)")
 _FEW_FILES, _FILES_OF_PACKAGE = 20, 1000
 _PACKAGE_FOLDERS = "/var/lib /var/cache"
 """Where package managers keep their state, and what they download."""
-_ARGV = re.compile(r"argv\[\]=(.*?) ; (?=ignore_errors=|\})")
 _UNIT_FILES = frozenset({"FragmentPath", "DropInPaths", "EnvironmentFiles"})
 _TIMES = re.compile(r"(\d+)/(\d+)(/.+)")
 _UNKNOWN_DIRECTORY = "/unknown-directory"  # of a node whose directories a config provider has
@@ -879,7 +879,7 @@ def read_overrides(commands: HostCommands, node: NodeSpec) -> dict[str, str]:
     )
     lines = commands.run(node, line).out.split("\n")
     process = [one.removeprefix("arg ").replace("\r", "\n") for one in lines if one.startswith("arg ")]
-    written = [match[1] for one in lines if one.startswith("exec ") for match in _ARGV.finditer(one)]
+    written = [text for one in lines if one.startswith("exec ") for text in shown_commands(one)]
     if all(starts_alone(one) for one in written):
         return next_overrides(process, written, ())
     options, start = read_start(commands, node, ())
@@ -889,9 +889,9 @@ def read_overrides(commands: HostCommands, node: NodeSpec) -> dict[str, str]:
 def _overrides_of(process: Sequence[str], options: UnitOptions, start: ScriptsOfStart) -> dict[str, str]:
     shown = [one for one in options.commands if one.startswith("ExecStart=")]
     written = [
-        put_in(match[1], options.variables, is_whole=options.is_whole and starts_directly(match[1]))
+        put_in(text, options.variables, is_whole=options.is_whole and starts_directly(text))
         for one in shown
-        for match in _ARGV.finditer(one)
+        for text in shown_commands(one)
     ]
     return next_overrides(process, written, start.wrapper_lines(options.variables))
 
