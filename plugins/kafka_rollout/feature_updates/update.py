@@ -19,8 +19,10 @@ from kafka_rollout.base.findings import (
     Examined,
     Finding,
     FindingCode,
+    Severity,
     Verdict,
     all_findings,
+    find_new,
     results_of,
     sort_findings,
 )
@@ -356,22 +358,24 @@ def _check_again(run: Run, pending: Sequence[FeatureChange]) -> None:
         )
     targets = levels_of_changes(pending)
     refuse(check_feature_support(run.cluster, run.ports.catalogue, state, targets, unsafe=run.plan.unsafe))
-    refuse_what_stays(run, lambda: _find_new_of_nodes(run, pending))
+    first = iter((state,))
+    refuse_what_stays(run, lambda: _find_new_of_nodes(run, pending, next(first, None)))
     refuse_changed_min_isr(run)
 
 
-def _find_new_of_nodes(run: Run, pending: Sequence[FeatureChange]) -> tuple[Finding, ...]:
+def _find_new_of_nodes(run: Run, pending: Sequence[FeatureChange], state: ClusterState | None) -> tuple[Finding, ...]:
     """Return the blockers of the running nodes that the plan does not contain: days can lie between plan and request.
 
-    Raises TransientError for what is unknown now and was not when the plan was approved.
+    `state`: of the whole cluster, else it is observed. Raises TransientError for what is unknown now and was not when
+    the plan was approved.
     """
-    plan, state = run.plan, observe(run.ports)
+    plan, state = run.plan, state or observe(run.ports)
     checked = (
         *_check_nodes(run.ports, state, pending, plan.target, unsafe=plan.unsafe),
         check_counters(run, state),
     )
     found = judged(plan, checked, unknown_responses(run.cluster, state))
-    return Verdict(question=CheckOf.FEATURES, findings=found).new_blockers_since(plan.blockers)
+    return find_new((one for one in found if one.severity is Severity.BLOCKER), plan.blockers)
 
 
 def _changes(ports: ReadPorts, state: ClusterState, requests: Sequence[FeatureRequest]) -> tuple[FeatureChange, ...]:
