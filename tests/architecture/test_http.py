@@ -72,3 +72,12 @@ def test_every_request_is_made_by_the_client_that_follows_no_redirect() -> None:
 )
 def test_each_other_way_is_seen(line: str) -> None:
     assert list(requests_of(line))
+
+
+def test_every_server_s_certificate_is_checked_by_the_same_rules() -> None:
+    makers = {
+        str(path.relative_to(PACKAGE))
+        for path in PACKAGE.rglob("*.py")
+        if "create_default_context(" in path.read_text()
+    }
+    assert makers == {"base/system/tls.py"}

@@ -28,6 +28,7 @@ from kafka_rollout.base.errors import CredentialsError, RefusedError, TransientE
 from kafka_rollout.base.lease import Fence, unfenced
 from kafka_rollout.base.outside_text import escape_invisible, parse_number
 from kafka_rollout.base.system.files import check_readable
+from kafka_rollout.base.system.tls import trusting
 from kafka_rollout.client.security.carried_security import is_in_memory
 from kafka_rollout.client.security.client_security import ClientSecurity, SaslMechanism
 
@@ -444,10 +445,8 @@ def _tls_context(security: ClientSecurity) -> ssl.SSLContext:
     try:
         for file in files:  # OpenSSL waits for the writer of a FIFO
             check_readable(Path(file))
-        context = ssl.create_default_context(cafile=security.ca_location)
+        context = trusting(security.ca_location)
         context.check_hostname = security.check_hostname
-        # As librdkafka and Java, also from Python 3.13 on: a root of `openssl req -x509` has no keyUsage.
-        context.verify_flags &= ~(ssl.VERIFY_X509_PARTIAL_CHAIN | ssl.VERIFY_X509_STRICT)
         if security.certificate_location and security.key_location:
             password = security.key_password.get_secret_value() if security.key_password else _refuse_prompt
             context.load_cert_chain(security.certificate_location, security.key_location, password)
@@ -506,7 +505,7 @@ def _without_tls() -> _OtherProtocolError:
 
 def _unverified() -> ssl.SSLContext:
     """Return a context for a handshake after which nothing is sent."""
-    context = ssl.create_default_context()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     return context

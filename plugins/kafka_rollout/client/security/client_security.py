@@ -34,6 +34,7 @@ from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.json_forms import parse_json
 from kafka_rollout.base.outside_text import escape_invisible
 from kafka_rollout.base.system.files import open_regular, read_regular
+from kafka_rollout.base.system.tls import trusting
 
 
 class SecurityProtocol(StrEnum):
@@ -184,7 +185,7 @@ class HttpAccess(BaseModel):
 
     def tls(self) -> ssl.SSLContext | bool:
         """Return the TLS settings for httpx. Raises OSError for a CA file that cannot be used."""
-        return ssl.create_default_context(cafile=self.ca_location) if self.verify else False
+        return trusting(self.ca_location) if self.verify else False
 
 
 class PrometheusAccess(HttpAccess):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import math
 import re
-import ssl
 import threading
 import time
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from kafka_rollout.base.errors import CredentialsError, RolloutError, TransientE
 from kafka_rollout.base.json_forms import parse_json
 from kafka_rollout.base.system.files import check_readable
 from kafka_rollout.base.system.http import can_pass, http_client, text_of
+from kafka_rollout.base.system.tls import trusting
 from kafka_rollout.client.security.client_security import split_extensions
 
 _TIMEOUT_S, _WHOLE_RESPONSE_S = 10.0, 20.0
@@ -93,7 +93,7 @@ class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]  # kafka-pytho
         """Return the body of the response. Raises OSError, ValueError or httpx's errors without a usable one."""
         if self._ca_location is not None:
             check_readable(Path(self._ca_location))
-        verify = ssl.create_default_context(cafile=self._ca_location) if self._url.startswith("https") else True
+        verify = trusting(self._ca_location) if self._url.startswith("https") else True
         with http_client(self._url, timeout_s=_TIMEOUT_S, verify=verify, proxied=True) as client:
             headers = {"Authorization": self._authorization, "Accept": "application/json"}
             request = client.build_request("POST", self._url, data=self._form, headers=headers)

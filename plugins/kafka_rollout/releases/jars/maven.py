@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kafka_rollout.base.errors import FatalError, TransientError
+from kafka_rollout.base.system.tls import trusting
 
 if TYPE_CHECKING:
     import httpx
@@ -142,7 +143,7 @@ def open_repository(url: str = "") -> Iterator[Repository]:
 
     bundle = system_certificates()
     try:
-        trusted = ssl.create_default_context(cafile=bundle)
+        trusted = trusting(bundle)
     except (ssl.SSLError, OSError) as error:
         raise FatalError(
             f"The trusted certificates in {bundle} cannot be read: {error}.",
