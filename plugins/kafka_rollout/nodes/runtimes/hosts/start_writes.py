@@ -21,7 +21,7 @@ from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, service_of, shown_commands
 from kafka_rollout.nodes.runtimes.hosts.option_sources import ScriptsOfStart, UnitOptions
 from kafka_rollout.nodes.runtimes.hosts.overrides import is_of_shell
-from kafka_rollout.nodes.runtimes.hosts.shell_lines import assignments
+from kafka_rollout.nodes.runtimes.hosts.shell_lines import ReplacedVariables, assignments
 from kafka_rollout.nodes.runtimes.hosts.start_paths import follow_link
 from kafka_rollout.nodes.runtimes.hosts.unit_environment import put_in
 from kafka_rollout.nodes.runtimes.hosts.user_access import Lookup, read_access, read_unit_user
@@ -32,7 +32,6 @@ _LOG_DIR = "-Dkafka.logs.dir="
 _GC_LOG = re.compile(r"-Xlog:[^:]*:(?:file=)?\"?(/[^\":]+)|-Xloggc:(/[^:]+)")
 _START_SCRIPT = re.compile(r"(?:^|[\s'\"])(/\S*)/kafka-server-start(?:\.sh)?(?=$|[\s'\"])")
 _DEFAULT = re.compile(r"\$\{LOG_DIR:?[-=]([^}]+)\}")
-_ASKS = re.compile(r"(?:-[nzv]\s+|x)\"?x?\$?\{?LOG_DIR\b|\$\{LOG_DIR:?[-=]")
 _OUTPUT = re.compile(r">{1,2}\|?\s*[\"']?(/[^\s\"'`;|&<>()]+)")
 _STARTS = re.compile(r"kafka-(?:server-start|run-class)|^\s*exec\s+\d*&?>")
 _PREPARES = re.compile(r"(?:^|[\s/])(?:mkdir|install|chown|chmod|setfacl|ln)\s")
@@ -278,7 +277,7 @@ def _log_folder(
     of_wrapper = [value for line in wrapper for name, value in assignments(line) if name == "LOG_DIR"]
     of_unit = [unit.variables.get("LOG_DIR", "")]
     # A script that asks for the variable sets only what is not set.
-    asks = of_unit[0] != "" and any(_ASKS.search(line) for line in wrapper)
+    asks = of_unit[0] != "" and ReplacedVariables.of([wrapper]).is_replaced("LOG_DIR") is False
     for value in (*(() if asks else of_wrapper[::-1]), *of_unit, *of_scripts):
         default = _DEFAULT.search(value)
         plain = (default[1] if default else value).strip("\"'").rstrip("/")
