@@ -22,6 +22,9 @@ NodeConfigs = Mapping[int, Mapping[str, str]]
 CONFIG_PROVIDERS = "config.providers"
 _REFERENCE = re.compile(r"\$\{[^}]*:")  # every value that ConfigTransformer.DEFAULT_PATTERN matches, and some more
 
+_OF_PROVIDER = re.compile(r"\$\{([^:}]+):(?:[^:}]*:)?([^:}]+)\}")
+_PROVIDER = re.compile(rf"{re.escape(CONFIG_PROVIDERS)}\.([^.]+)\.class")
+
 
 BYTE_ORDER_MARK = "\xef\xbb\xbf"
 """U+FEFF in UTF-8, as java.util.Properties reads it: in Latin-1, as a part of the first key."""
@@ -30,6 +33,17 @@ BYTE_ORDER_MARK = "\xef\xbb\xbf"
 def is_reference(value: str) -> bool:
     """Return whether a value contains `${provider:`, so that the value of the setting is unknown."""
     return _REFERENCE.search(value) is not None
+
+
+def environment_names(config: Mapping[str, str]) -> frozenset[str]:
+    """Return the variables that a configuration takes from the environment of its process, as `${env:NAME}`."""
+    providers = {
+        match[1]
+        for name, value in config.items()
+        if (match := _PROVIDER.fullmatch(name)) and value.strip().endswith(".EnvVarConfigProvider")
+    }
+    found = (match for value in config.values() for match in _OF_PROVIDER.finditer(value))
+    return frozenset(match[2] for match in found if match[1] in providers)
 
 
 def is_provider_setting(name: str) -> bool:

@@ -337,8 +337,16 @@ class HostState:
     """Commands of a start that write configuration_file as a whole, each after the script or unit that has it."""
     logging: Mapping[Release | None, LoggingFiles] = field(default_factory=dict)
     """The logging configurations that the start scripts take from the folders; without a file of the operator."""
+    environment_names: frozenset[str] = frozenset()
+    """The variables that the configuration takes from the environment of the process."""
     unknown: tuple[str, ...] = ()
     """What the host did not report."""
+
+    def starts_installed(self, release: Release) -> bool:
+        """Return whether a start on the release is one of what is installed now."""
+        if self.link is not None:
+            return release in self.link.after and not self.link.moves(release)
+        return release in self.releases and release not in self.brought
 
 
 ADD_PACKAGE = (

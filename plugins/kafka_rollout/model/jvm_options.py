@@ -37,6 +37,25 @@ class LostOption:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptLine:
+    """A line of a start script in the folder of the running release."""
+
+    path: str
+    text: str
+    """Without its comment."""
+    sets: frozenset[str] = frozenset()
+    """The variables in it that nothing else of the next start sets."""
+
+    def __str__(self) -> str:
+        """Credentials, and the values of variables that can be one, are hidden."""
+
+        def shown(found: re.Match[str]) -> str:
+            return found[0] if _NO_SECRET.fullmatch(found[1]) else f"{found[1]}=[hidden]"
+
+        return f"{self.path}: {shown_options(_EXPORTED.sub(shown, self.text))}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NextOptions:
     """The options of the JVM of a node's next start on one release, as far as they can be read."""
 
@@ -53,6 +72,9 @@ class NextOptions:
     """It is unknown whether the release has them, because of `unread`."""
     unread: tuple[str, ...] = ()
     """Start scripts that the SSH user cannot read."""
+    dropped: tuple[ScriptLine, ...] = ()
+    """Lines of the running release's start scripts, and of what they read, that those of the release do not have. Those
+    that only set options of the process are left out: `lost` has these."""
 
     @property
     def lost_entries(self) -> tuple[str, ...]:
@@ -78,6 +100,8 @@ _PROPERTY = re.compile(rf"(-D([\w.-]+)=){_VALUE}")
 # A word in quotes, whose value can have blanks.
 _QUOTED = re.compile(r"(?:(?<=[\s(])|^)(([\"'])-D([\w.-]+)=)(?:(?!\2).)*(?=\2)")
 _AGENT = re.compile(rf"(-(?:javaagent|agentpath|agentlib):[^\s=]+=){_VALUE}")
+_EXPORTED = re.compile(r"(?<![\w$-])([A-Za-z_]\w*)=(?:\"[^\"]*\"|'[^']*'|[^\s\"';|&]+)")
+_NO_SECRET = re.compile(r"KAFKA_\w*OPTS|CLASSPATH|PATH|LD_\w+|JAVA_\w+|JMX_PORT|MALLOC_\w+|\w+_(?:DIR|HOME)|LANG|TZ")
 _CUT = re.compile(r"[\s\"'].*", re.DOTALL)
 _EXPORTER = re.compile(r"[\"']?(?:[\w.\[\]:-]+:)?\d+:\S+")
 

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC, SHARE_TOPIC
 from kafka_rollout.releases.conditions import AdvisoryCondition
+from kafka_rollout.releases.start_scripts import StartScripts
 
 REBALANCE_PROTOCOLS = "group.coordinator.rebalance.protocols"
 NEW_COORDINATOR = "group.coordinator.new.enable"
@@ -370,6 +371,8 @@ class Catalogue:
     advisories: tuple[Advisory, ...] = ()
     reviews: tuple[Review, ...] = ()
     """What was read to find known defects. A release that none covers is not reviewed."""
+    scripts: StartScripts = field(default_factory=StartScripts)
+    """The lines of Kafka's own start scripts."""
 
     def unread(self, release: Release) -> tuple[ReviewSource, ...]:
         """Return the sources that nobody read for this release."""

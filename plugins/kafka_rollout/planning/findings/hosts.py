@@ -36,6 +36,7 @@ from kafka_rollout.planning.findings.jvm_options import JVM_OPTION_CODES, jvm_op
 from kafka_rollout.planning.findings.logging_files import LOG_CONFIG_REPLACED, logging_file_findings
 from kafka_rollout.planning.findings.required_units import REQUIRED_UNIT_DOWN, required_unit_findings
 from kafka_rollout.planning.findings.start_paths import START_PATH_CODES, start_path_findings
+from kafka_rollout.planning.findings.start_scripts import START_SCRIPT_EDITED, edited_script_findings
 from kafka_rollout.planning.findings.start_writes import start_write_findings
 from kafka_rollout.planning.findings.stops import STOP_CODES, stop_findings
 from kafka_rollout.planning.findings.unit_mounts import UNIT_SEES_OTHER_FILE, unit_mount_findings
@@ -401,6 +402,7 @@ HOSTS_CHECK = Check(
         *PATH_CODES,
         *START_PATH_CODES,
         *JVM_OPTION_CODES,
+        START_SCRIPT_EDITED,
     ),
     of=(CheckOf.UPGRADE, CheckOf.DOWNGRADE, CheckOf.INVENTORY),
     needs=(),
@@ -454,6 +456,7 @@ def host_problems(
             *start_write_findings(node, host, releases),
             *(() if restarts and not releases else required_unit_findings(node, host)),
             *jvm_option_losses(node, host, releases),
+            *edited_script_findings(catalogue.scripts, node, host, releases),
             *logging_file_findings(node, host, releases),
         )
     )

@@ -55,7 +55,7 @@ def jvm_option_losses(node: NodeSpec, host: HostState, releases: Sequence[Releas
     if service is None:
         return
     gone: dict[str, LostOption] = {}
-    restarts = bool(releases) and all(_is_installed(host, release) for release in releases)
+    restarts = bool(releases) and all(host.starts_installed(release) for release in releases)
     for release in (*releases,) or (None,):
         options = host.options.get(release, NextOptions())
         gone |= {one.option: one for one in options.gone}
@@ -127,13 +127,6 @@ def _lost(
         remedy,
         severity=BLOCKER if is_needed and is_certain else WARNING,
     )
-
-
-def _is_installed(host: HostState, release: Release) -> bool:
-    """Return whether a start on the release is one of what is installed now."""
-    if host.link is not None:
-        return release in host.link.after and not host.link.moves(release)
-    return release in host.releases and release not in host.brought
 
 
 def _is_needed(lost: LostOption, host: HostState, service: ServiceSpec) -> bool:

@@ -36,10 +36,12 @@ from kafka_rollout.releases.facts import (
     VendorRule,
     VersionRange,
 )
+from kafka_rollout.releases.start_scripts import StartScripts
 
 INTOLERANT_REFERENCE = Release(3, 4, 0)
 """The newest release of the catalogue whose coordinators fail on unknown records."""
 
+SCRIPTS = "start_scripts.json"
 _JAVA = 8  # the oldest that a release needs
 _REMEDY = "Restore it from the repository, or derive it again with `kafka-rollout-derive add RELEASE`."
 
@@ -62,6 +64,13 @@ class _Vendors(_Strict):
             if re.compile(rule.pattern).groups != 1:
                 raise ValueError(f"the pattern of {rule.vendor} needs exactly one group")
         return rules
+
+
+class ScriptsFile(_Strict):
+    """`start_scripts.json`, written by `kafka-rollout-derive scripts`. The fields are those of StartScripts."""
+
+    minor_releases: list[str]
+    digests: list[str]
 
 
 class _Advisories(_Strict):
@@ -119,11 +128,16 @@ def load_catalogue(*folders: Path) -> Catalogue:
     if not files:
         raise UserError(f"The catalogue {folders[0] / 'releases'} contains no release.", remedy=_REMEDY)
     advisories = tuple(_read_all(folders, "advisories.json", _Advisories))
+    scripts = tuple(_read_all(folders, SCRIPTS, ScriptsFile))
     return Catalogue(
         {release: load_facts(path) for release, path in files.items()},
         tuple(rule for file in _read_all(folders, "vendors.json", _Vendors) for rule in file.rules),
         tuple(one for file in advisories for one in file.advisories),
         tuple(one for file in advisories for one in file.reviews),
+        StartScripts(
+            frozenset(one for file in scripts for one in file.digests),
+            frozenset(one for file in scripts for one in file.minor_releases),
+        ),
     )
 
 

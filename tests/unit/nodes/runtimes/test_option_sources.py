@@ -13,6 +13,7 @@ from typing import cast
 import pytest
 
 from kafka_rollout.base.findings import Finding
+from kafka_rollout.model.configs import environment_names
 from kafka_rollout.model.host_state import HostFacts, HostState, PlaceState, StartFileKind, StartPath, StartPlace
 from kafka_rollout.model.jvm_options import NextOptions
 from kafka_rollout.model.starts import login_file
@@ -20,10 +21,12 @@ from kafka_rollout.model.topology import NodeSpec, PackageSpec, Role, ServiceSpe
 from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands
 from kafka_rollout.nodes.runtimes.hosts.option_sources import UnitOptions, read_next_start
 from kafka_rollout.nodes.runtimes.hosts.shells import Done
-from kafka_rollout.nodes.runtimes.hosts.text_files import _READ, TextFiles
+from kafka_rollout.nodes.runtimes.hosts.text_files import _READ, TextFiles, text_of
 from kafka_rollout.nodes.runtimes.hosts.unit_environment import jvm_words
 from kafka_rollout.planning.findings.jvm_options import jvm_option_losses
+from kafka_rollout.planning.findings.start_scripts import edited_script_findings
 from kafka_rollout.releases.facts import Release
+from kafka_rollout.releases.start_scripts import StartScripts, digest_of
 
 OLD, NEW, BROUGHT = Release(3, 9, 1), Release(4, 3, 1), Release(4, 4, 0)
 # As Kafka's two scripts: defaults of variables that are not set, and a second script that adds its own.
@@ -106,6 +109,15 @@ _LOGGING = {
     OLD: "-Dlog4j.configuration=file:$base_dir/../config/log4j.properties",
     NEW: "-Dlog4j2.configurationFile=$base_dir/../config/log4j2.yaml",
 }
+# Kafka's own lines, of both releases.
+SCRIPTS = StartScripts(
+    frozenset(
+        digest_of(line)
+        for text in (_RUN, *(_START.replace("LOGGING", one) for one in _LOGGING.values()))
+        for line in text_of("bin/x.sh", text).lines
+    ),
+    frozenset({"3.9"}),
+)
 JAAS = "-Djava.security.auth.login.config=/etc/kafka/jaas.conf"
 URLS = "-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls=https://idp/token"
 LOST, WARNED, GONE = ("JVM-OPTION-LOST", "blocker"), ("JVM-OPTION-LOST", "warning"), ("JVM-OPTION-GONE", "blocker")
@@ -189,7 +201,10 @@ class Host:
         node: NodeSpec | None = None,
         *,
         loaded: Sequence[str] = (),
+        config: Mapping[str, str] | None = None,
+        installed: Release = OLD,
     ) -> list[Finding]:
+        """Those of options, or with `config` those of lines of scripts."""
         places = {
             release: StartPlace(path=f"{self.home}/kafka_2.13-{release}", state=PlaceState.FOLDER)
             for release in (OLD, NEW)
@@ -206,8 +221,12 @@ class Host:
             options=options,
             facts=HostFacts(loaded_jars=tuple(loaded)),
             link=None if node else link,
+            environment_names=environment_names(config or {}),
+            installed=installed,
         )
         releases = [release for release in options if release is not None]
+        if config is not None:
+            return list(edited_script_findings(SCRIPTS, node or self.node(), state, releases))
         return list(jvm_option_losses(node or self.node(), state, releases))
 
 
@@ -277,6 +296,8 @@ def test_an_option_that_only_the_script_of_the_running_release_sets_is_lost(
     if found:
         place = "kafka-env.sh: export KAFKA_HEAP_OPTS" if "kafka-env" in edit else "bin/kafka-server-start.sh: "
         assert place in found[0].sentence
+    # No line is reported twice.
+    assert [one for options in read.values() for one in host.findings({NEW: options}, config={})] == []
     # The remedies: the same edit in the script of the next release, or the options in the unit.
     host.edit(NEW, edit)
     assert host.findings(host.read(process, environment)) == []
@@ -285,6 +306,82 @@ def test_an_option_that_only_the_script_of_the_running_release_sets_is_lost(
     others = " ".join(one for one in wanted if not one.startswith("-X"))
     in_unit = {**environment, "KAFKA_HEAP_OPTS": heap, "KAFKA_OPTS": others} if wanted else environment
     assert host.findings(host.read(process, in_unit)) == []
+
+
+LINES = [
+    "ulimit -n 100000",
+    "umask 027",
+    "export LD_PRELOAD=/usr/lib/libjemalloc.so",
+    "export LD_LIBRARY_PATH=/opt/native",
+    'exec numactl --interleave=all $base_dir/kafka-run-class.sh $EXTRA_ARGS kafka.Kafka "$@"',
+    "[ -e /etc/kafka/limits ] && ulimit -l unlimited",
+    "/usr/local/bin/mount-disks || exit 1",
+    ". HOME/etc/kafka-env.sh",
+    ". $(dirname $0)/kafka-env.sh",
+]
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_what_an_edited_script_does_beyond_options_is_a_decision(host: Host, line: str) -> None:
+    for place in ("etc", f"kafka_2.13-{OLD}/bin"):
+        host.write(f"{place}/kafka-env.sh", "ulimit -n 100000\nexport KAFKA_HEAP_OPTS=-Xmx7g\n")
+    host.edit(OLD, line)
+    process = ["java", "-Xmx7g", "-cp", f"{host.home}/kafka/bin/../libs/kafka_2.13-{OLD}.jar", "kafka.Kafka"]
+    read = host.read(process, {}, (OLD, NEW, BROUGHT))
+    assert host.findings({OLD: read[OLD]}, config={}) == []
+    for release in (NEW, BROUGHT):
+        (found,) = host.findings({release: read[release]}, config={})
+        assert (found.code, found.severity.value) == ("START-SCRIPT-EDITED", "warning")
+        wanted = {f"{host.home}/kafka/bin/kafka-server-start.sh: {line.replace('HOME', str(host.home))}"}
+        if "kafka-env" in line:
+            folder = f"{host.home}/{'etc' if 'HOME' in line else 'kafka/bin'}"
+            wanted |= {f"{folder}/kafka-env.sh: ulimit -n 100000"}
+        assert {*found.covers} == wanted
+        assert all(one in found.sentence for one in wanted)
+    # The remedies: the same edit in the script of the next release, or none in that of the running one.
+    for each in (NEW, OLD):
+        host.write(f"kafka_2.13-{NEW}/bin/kafka-env.sh", "ulimit -n 100000\nexport KAFKA_HEAP_OPTS=-Xmx7g\n")
+        host.edit(each, line if each is NEW else "")
+        assert host.findings(host.read(process, {}), config={}) == []
+        host.edit(NEW, "")
+
+
+def test_a_variable_of_the_script_that_the_configuration_reads_blocks_until_the_unit_has_it(host: Host) -> None:
+    host.edit(OLD, 'export KEYSTORE_PASSWORD="S3CRET" OTHER=x')
+    config = {
+        "config.providers": "env",
+        "config.providers.env.class": "org.apache.kafka.common.config.provider.EnvVarConfigProvider",
+        "ssl.keystore.password": "${env:KEYSTORE_PASSWORD}",
+    }
+    process = host.start({})
+    (found,) = host.findings(host.read(process, {}), config=config)
+    assert (found.code, found.severity.value) == ("START-SCRIPT-EDITED", "blocker")
+    assert "KEYSTORE_PASSWORD=[hidden]" in found.sentence
+    assert "S3CRET" not in str(found)
+    (other,) = host.findings(host.read(process, {"KEYSTORE_PASSWORD": "x"}), config=config)
+    assert other.severity.value == "warning"  # another value, and OTHER
+    in_unit = {"KEYSTORE_PASSWORD": "S3CRET", "OTHER": "x"}
+    assert host.findings(host.read(process, in_unit), config=config) == []
+    host.edit(NEW, "export KEYSTORE_PASSWORD=other")
+    (other,) = host.findings(host.read(process, {}), config=config)
+    assert other.severity.value == "warning"
+
+
+def test_a_release_whose_scripts_the_catalogue_does_not_have_is_named(host: Host) -> None:
+    host.edit(OLD, "ulimit -n 100000")
+    read = host.read(host.start({}), {})
+    for installed, named in ((OLD, False), (BROUGHT, True)):
+        (found,) = host.findings(read, config={}, installed=installed)
+        assert (f"does not have the scripts of {installed}" in found.sentence) == named
+
+
+def test_lines_of_scripts_that_cannot_be_read_are_unknown(host: Host) -> None:
+    process = host.start({})
+    read = host.read(process, {})
+    unread = replace(read[NEW], unread=("/opt/kafka/bin/kafka-server-start.sh",))
+    (found,) = host.findings({NEW: unread}, config={})
+    assert "cannot read /opt/kafka/bin/kafka-server-start.sh" in found.sentence
+    assert host.findings({OLD: unread}, config={}) == []
 
 
 @pytest.mark.parametrize("release", [NEW, BROUGHT])

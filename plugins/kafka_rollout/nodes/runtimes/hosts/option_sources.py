@@ -10,11 +10,19 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kafka_rollout.base.errors import RolloutError
-from kafka_rollout.model.jvm_options import CLASS_PATH, LostOption, NextOptions, option_key, shown_option, shown_options
+from kafka_rollout.model.jvm_options import (
+    CLASS_PATH,
+    LostOption,
+    NextOptions,
+    ScriptLine,
+    option_key,
+    shown_option,
+    shown_options,
+)
 from kafka_rollout.model.starts import MAIN_CLASS
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.nodes.runtimes.hosts import class_path
@@ -27,6 +35,7 @@ from kafka_rollout.nodes.runtimes.hosts.shell_lines import (
     assignments,
     names_anywhere,
     names_in,
+    set_alone,
     unquoted,
 )
 from kafka_rollout.nodes.runtimes.hosts.text_files import TextFile, TextFiles, text_of
@@ -86,7 +95,6 @@ _OTHER_ARGUMENTS = re.compile(r"\bshift\b|\bset\s+--|\w\s*\(\)|\bfunction\s")
 _SHELLS = re.compile(r"^\s*(?:/\S*/)?(?:ba|da|k|z)?sh(?:\s+-\w+)*\s+")
 _OF_SHELL = frozenset("$`*?[]{}~")  # in a path: which file it is, only the shell knows
 _AROUND = (BEFORE_COMMAND_LINE, AFTER_COMMAND_LINE)
-_SHOWN_LINES = 6
 _DEPTH = 5
 _LONGEST = 60_000  # characters of an expression
 
@@ -197,9 +205,7 @@ class ScriptScope:
         """Return the lines that set the class path, and that the others do not have."""
         others = {line for text in without for line in text.lines}
         lines = ((text, line) for text in self.texts for line in text.lines if line not in others)
-        return tuple(f"{text.path}: {shown_options(line)}" for text, line in lines if class_path.sets_class_path(line))[
-            :_SHOWN_LINES
-        ]
+        return tuple(f"{text.path}: {shown_options(line)}" for text, line in lines if class_path.sets_class_path(line))
 
     def explains(self, option: str) -> bool:
         return any(pattern.fullmatch(option) for pattern in self._patterns.values())
@@ -216,7 +222,15 @@ class ScriptScope:
             for line in text.lines
             if line not in others
             and (any(word in line for word in words) or any(name in names for name, _ in assignments(line)))
-        )[:_SHOWN_LINES]
+        )
+
+    def gives_only(self, line: str, process: Sequence[str]) -> bool:
+        """Return whether a line only sets the class path, and options of a process: these are compared one by one."""
+        set_ = set_alone(line)
+        if not set_ or not {*set_} <= {*OF_KAFKA, class_path.VARIABLE}:
+            return False
+        words = (word for value in set_.values() for word in unquoted(value or "").split() if word.startswith("-"))
+        return all(any(re.fullmatch(self.pattern(word), one) for one in process) for word in words)
 
     def pattern(self, word: str, depth: int = _DEPTH) -> str:
         """Return an expression for what a shell makes of a word. A command in it can print anything."""
@@ -440,7 +454,45 @@ def _next_options(
         gone=tuple(gone),
         unclear=tuple(unclear),
         unread=(*running.unread, *then.unread),
+        dropped=tuple(_dropped(process, unit, before, next_texts, {*lost, *gone, *unclear})) if is_known else (),
     )
+
+
+def _dropped(
+    process: Sequence[str],
+    unit: UnitOptions,
+    before: ScriptScope,
+    next_texts: Sequence[TextFile],
+    named: Collection[LostOption],
+) -> Iterator[ScriptLine]:
+    """Yield the lines of the scripts before that those of the next start do not have.
+
+    Left out are those of `named`, those that set what the unit sets too, and those of options, which are compared with
+    the process.
+    """
+    there = {line for text in next_texts for line in text.lines}
+    shown = {line for one in named for line in one.lines}
+    set_then = {name for line in there for name, _ in assignments(line)} | unit.variables.keys()
+
+    def is_dropped(text: TextFile, line: str) -> bool:
+        of_unit = [
+            (unit.variables.get(name), None if value is None else unquoted(value))
+            for name, value in set_alone(line).items()
+        ]
+        return not (
+            line in there
+            or f"{text.path}: {shown_options(line)}" in shown
+            or before.gives_only(line, process)
+            or (of_unit and all(now is not None and value in (None, now) for now, value in of_unit))
+        )
+
+    found = {text.path: [line for line in dict.fromkeys(text.lines) if is_dropped(text, line)] for text in before.texts}
+    for text in before.texts:
+        for line in found[text.path]:
+            read = _sources(TextFile(path=text.path, lines=(line,)))
+            if not read or any(found.get(path, [path]) for path in read):  # else each line of the file is compared
+                names = {name for name, _ in assignments(line)}
+                yield ScriptLine(path=text.path, text=line, sets=frozenset(names - set_then))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,6 +43,16 @@ def assignments(line: str) -> list[tuple[str, str]]:
     return _ASSIGN.findall(line)
 
 
+def set_alone(line: str) -> dict[str, str | None]:
+    """Return the variables that a line sets, with their values as it writes them, or only exports (None); none if it
+    does more."""
+    rest = _ASSIGN.sub(" ", line).replace(";", " ").split()
+    names = [word for word in rest if word != "export"]
+    if any(re.fullmatch(r"[A-Za-z_]\w*", word) is None for word in names) or (names and "export" not in rest):
+        return {}
+    return {**dict.fromkeys(names), **dict(assignments(line))}
+
+
 def names_in(text: str) -> set[str]:
     """Return the variables that a text uses. Those in a command that it contains are left out."""
     return {match[1] or match[3] for match in REFERENCE.finditer(text)} - {None}

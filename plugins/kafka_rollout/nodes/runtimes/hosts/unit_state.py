@@ -21,6 +21,7 @@ from kafka_rollout.base.errors import NotObservableError, RefusedError, RolloutE
 from kafka_rollout.base.outside_text import parse_number
 from kafka_rollout.base.wording import few
 from kafka_rollout.model.claims import Claims
+from kafka_rollout.model.configs import environment_names
 from kafka_rollout.model.host_state import (
     FIRST_WITH_FILTERS,
     SUDO_RS,
@@ -462,6 +463,7 @@ def read_host(
         changed_java=(java.of_process, java.paths[0]) if java.has_changed else None,
         writers=find_writers(start.texts, options.variables, service.configuration_file),
         logging=read_logging_files(commands, node, releases or (None,), facts.arguments),
+        environment_names=frozenset() if denied else environment_names(read_config()),
         unknown=tuple(what for what, is_unknown in unknown.items() if is_unknown),
     )
 
