@@ -438,6 +438,45 @@ def test_an_option_that_was_removed_from_the_environment_is_gone(host: Host) -> 
 
 
 @pytest.mark.parametrize(
+    ("wrapper", "is_known"),
+    [
+        ('exec HOME/kafka/bin/kafka-server-start.sh "$@"', True),
+        ('. HOME/etc/env\nHOME/kafka/bin/kafka-server-start.sh "$@"', True),
+        ('KAFKA_OPTS="$KAFKA_OPTS $MORE" exec HOME/kafka/bin/kafka-server-start.sh "$@"', True),
+        ('[ -z "$X" ] || ulimit -n 100000\nexec HOME/kafka/bin/kafka-server-start.sh "$@"', True),
+        ('. HOME/etc/none\nexec HOME/kafka/bin/kafka-server-start.sh "$@"', True),  # this file does not exist
+        ('. HOME/etc/*.env\nexec HOME/kafka/bin/kafka-server-start.sh "$@"', False),
+        ('export $(cat HOME/etc/list)\nexec HOME/kafka/bin/kafka-server-start.sh "$@"', False),
+        ('exec env $(cat HOME/etc/list) HOME/kafka/bin/kafka-server-start.sh "$@"', False),
+        ('while read -r l; do export "$l"; done <HOME/etc/list\nexec HOME/kafka/bin/kafka-server-start.sh "$@"', False),
+        ('eval "$X"\nexec HOME/kafka/bin/kafka-server-start.sh "$@"', False),
+        ('exec su kafka -s /bin/sh -c "HOME/kafka/bin/kafka-server-start.sh $1"', False),
+    ],
+)
+def test_what_was_removed_from_the_environment_is_gone_behind_a_wrapper_too(
+    host: Host, wrapper: str, is_known: bool
+) -> None:
+    """Unless the wrapper takes options from where no text shows them: then the process is the only witness."""
+    host.write("etc/env", "export X=y\n")
+    host.write("etc/start-kafka", f"#!/bin/sh\n{wrapper}\n")
+    before = {"KAFKA_OPTS": URLS, "CLASSPATH": f"{host.home}/plugins/a.jar"}
+    process = host.start(before)  # the same command line
+    host.command = "HOME/etc/start-kafka HOME/etc/server.properties"
+    assert host.findings(host.read(process, before)) == []
+    read = host.read(process, {})
+    options = [one.option for one in read[NEW].gone]
+    assert options == ([f"CLASSPATH={host.home}/plugins/a.jar", URLS] if is_known else [])
+    assert (URLS in read[NEW].arguments) == (not is_known)
+
+
+def test_what_was_removed_from_the_environment_is_gone_if_the_unit_starts_java(host: Host) -> None:
+    host.command = "/usr/bin/java $JVM_OPTS -cp HOME/kafka/libs/* kafka.Kafka HOME/etc/server.properties"
+    process = ["/usr/bin/java", URLS, "-cp", f"{host.home}/kafka/libs/*", "kafka.Kafka"]
+    assert host.read(process, {"JVM_OPTS": URLS})[NEW].gone == ()
+    assert [one.option for one in host.read(process, {})[NEW].gone] == [URLS]
+
+
+@pytest.mark.parametrize(
     ("command", "is_known"),
     [
         ("HOME/etc/start-kafka HOME/etc/server.properties", True),

@@ -87,8 +87,13 @@ _OWN_FOLDER = re.compile(rf"{_DIRNAME.pattern}|\$base_dir|\$\{{base_dir\}}")
 # A command that can print options: a whole word after one of these, as in `KAFKA_OPTS="$KAFKA_OPTS $(cat jvm.options)"`
 # and `export $(…)`.
 _OPTS = r"(?:OPTS|OPTIONS|ARGS)\w{0,40}\+?="
-_TAKES_OPTIONS = re.compile(rf"{_OPTS}|\b(?:export|exec|set|eval|java)\s|kafka-(?:server-start|run-class)")
+_TAKES_OPTIONS = re.compile(rf"{_OPTS}|\b(?:export|exec|set|env|java)\s|kafka-(?:server-start|run-class)")
 _PRINTED = re.compile(rf"(?:\s|{_OPTS}\(?)[\"']?(?:{COMMAND})(?=[\"'\s)]|$)")
+# What sets variables or options by a text that no line shows, and lines of programs that are no scripts of a shell.
+_TAKES_UNKNOWN = re.compile(
+    r"(?:^|[;&|(){}!]|\b(?:then|do|else|while|until))\s*(?:read|mapfile|readarray|eval)\s|\bexport\s+[\"']?\$(?!\()|"
+    r"^(?:import|from|use|require)\s"
+)
 _OUTPUT = re.compile(r"\d*>>?\s*\S+")
 # After these, `$1` and `$@` of a script are others, or in a function.
 _OTHER_ARGUMENTS = re.compile(r"\bshift\b|\bset\s+--|\w\s*\(\)|\bfunction\s")
@@ -299,7 +304,6 @@ def read_next_start(
     files.read_all([*stays, *running, *(path for paths in then.values() for path in paths), *prepared])
     of_unit = files.all_of(stays, TextFile(path=f"unit {service.unit}", lines=(command,)))
     before_it = files.all_of(prepared, TextFile(path=f"unit {service.unit}", lines=(prepares,)))
-    is_direct = start is not None and _OF_LOGIN.search(command[: start.start()] + " ") is None
     scripts = [*then.values()] if folders else [running]
     texts = [*before_it.texts, *of_unit.texts, *(text for paths in scripts for text in files.all_of(paths).texts)]
     process = unit.process[: unit.process.index(MAIN_CLASS)] if MAIN_CLASS in unit.process else unit.process
@@ -313,7 +317,7 @@ def read_next_start(
             stays=of_unit,
             running=files.all_of(running),
             then=files.all_of(then.get(release, ())),
-            is_whole=unit.is_whole and of_unit.is_whole and is_direct,
+            is_whole=unit.is_whole and of_unit.is_whole and (bool(java) or _starts_kafka(of_unit.texts)),
             is_known=bool(link),
             is_java=bool(java),
             own=posixpath.dirname(service.package.jars) if service.package else f"{link}/libs",
@@ -591,6 +595,9 @@ class _Scripts(TextFiles):
 
 
 def _prints_options(text: TextFile) -> bool:
+    """Return whether options can come from what no line shows, such as the output of a command."""
+    if any(map(_TAKES_UNKNOWN.search, text.lines)):
+        return True
     starts = ((line, _TAKES_OPTIONS.search(line)) for line in text.lines)
     return any(start is not None and _PRINTED.search(line, start.start()) for line, start in starts)
 
