@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -23,6 +23,8 @@ _NAMES_CLASSES = re.compile(r"(^|\.)(class|classes|class\.name|reporters|assigno
 # A module begins a text or follows a semicolon. Comments, and words in quotes, are passed over (StreamTokenizer).
 _PASSED_OVER = re.compile(r"""("(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')|/\*.*?\*/|/[^\n]*""", re.DOTALL)
 _MODULE = re.compile(r"(?:^|;)\s*([\w.$]+)\s+(?:required|requisite|sufficient|optional)\b", re.IGNORECASE)
+_OF_JAAS_FILE = re.compile(r"([\w.-]+)\s*\{|\}|([\w.$]+)\s+(?:required|requisite|sufficient|optional)\b", re.IGNORECASE)
+_SECTION = "KafkaServer"
 _JAAS, _PROVIDERS = "sasl.jaas.config", "security.providers"
 AUTHORIZER = "authorizer.class.name"
 STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
@@ -41,6 +43,8 @@ class NodeStart:
     secrets in the configuration are known."""
     jvm_arguments: tuple[str, ...] | None = None
     """None: unknown."""
+    login_modules: tuple[tuple[str, str], ...] = ()
+    """Place and class of the login modules that it loads by its JAAS file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +105,8 @@ class NamedFile:
     changed_at: float | None = None
     """Its last change of content or rights (ctime, epoch seconds); None: unknown, because of `problem`."""
     problem: str = ""
+    login_modules: tuple[tuple[str, str], ...] = ()
+    """Section and class of each login module, of a JAAS file that can be read."""
 
 
 def names_class(key: str) -> bool:
@@ -116,6 +122,26 @@ def is_plugin(class_name: str) -> bool:
 def login_modules(text: str) -> list[str]:
     """Return the names of the login modules in a value of sasl.jaas.config."""
     return _MODULE.findall(_PASSED_OVER.sub(lambda match: '""' if match[1] else " ", text))
+
+
+def login_sections(text: str) -> Iterator[tuple[str, str]]:
+    """Yield section and class of each login module in the text of a JAAS file."""
+    section = ""
+    for match in _OF_JAAS_FILE.finditer(_PASSED_OVER.sub(lambda match: '""' if match[1] else " ", text)):
+        section = match[1] or (section if match[2] else "")
+        if match[2] and section:
+            yield section, match[2]
+
+
+def modules_of_files(config: Mapping[str, str], files: Iterable[NamedFile]) -> Iterator[tuple[str, str]]:
+    """Yield place and class of the login modules that a start loads by its JAAS file: those of the section of a
+    listener, or of the general one without it (JaasContext)."""
+    listeners = [one for one in find_listeners(config).all if one.reads_login_file]
+    for file in files:
+        sections = {section for section, _ in file.login_modules}
+        own = (f"{listener.name.lower()}.{_SECTION}" for listener in listeners)
+        used = {section if section in sections else _SECTION for section in own}
+        yield from ((f"{section} in {file.path}", name) for section, name in file.login_modules if section in used)
 
 
 def login_classes(config: Mapping[str, str]) -> Iterator[tuple[str, str]]:

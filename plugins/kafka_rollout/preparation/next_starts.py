@@ -12,7 +12,15 @@ from kafka_rollout.base.errors import NotObservableError, RefusedError, Transien
 from kafka_rollout.model.configs import with_inventory_values
 from kafka_rollout.model.listeners import find_listeners
 from kafka_rollout.model.plan import overridden_lines
-from kafka_rollout.model.starts import ClassPlaces, NamedFile, NodeStart, PluginClass, login_file, named_files
+from kafka_rollout.model.starts import (
+    ClassPlaces,
+    NamedFile,
+    NodeStart,
+    PluginClass,
+    login_file,
+    modules_of_files,
+    named_files,
+)
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts, ReadPorts, at_once
 from kafka_rollout.planning.findings.starts import ObservedFiles, ObservedPlugin, ObservedStarts
@@ -85,6 +93,7 @@ def _observe(
         formats=formats,
         files=None if files is None else {one.path: one.readable_at for one in files if one.readable_at is not None},
         jvm_arguments=arguments,
+        login_modules=tuple(modules_of_files(config, files or ())),
     )
     return start, _files(ports, node, names, files)
 

@@ -190,6 +190,10 @@ def test_a_login_module_and_a_security_provider_of_others_are_absent_plugins(cla
         "com.ibm.security.auth.module.Krb5LoginModule",
     ):
         assert checked(**{line: f"{module} required;", **unused}).plugins == ()
+    place = "KafkaServer in /etc/kafka/jaas.conf"
+    start = NodeStart(properties=LOGINS, files={}, login_modules=((place, plain), (place, "com.example.Ldap")))
+    of_file = classes.start_problems(NEW, {1: start})[1]
+    assert (of_file.rejected, of_file.plugins) == ((), (PluginClass(setting=place, name="com.example.Ldap"),))
     gone = checked(**{line: "org.apache.kafka.common.security.Gone required;"})
     assert gone.rejected == (f"Class org.apache.kafka.common.security.Gone of {line} is not on the class path",)
 

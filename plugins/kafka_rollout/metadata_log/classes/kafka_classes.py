@@ -163,7 +163,7 @@ def _problems(classes: ImageClasses, start: NodeStart) -> StartProblems:
     jvm = classes.jvm
     plugins = tuple(_absent_classes(jvm, start.properties))
     foreign = tuple(one for one in plugins if one.class_path or is_plugin(one.name))
-    logins = tuple(_absent_login_classes(jvm, start.properties))
+    logins = tuple(_absent_login_classes(jvm, start))
     start = replace(start, properties=_without(start.properties, foreign))
     try:
         config = _kafka_config(jvm, with_local_paths(start))
@@ -211,10 +211,10 @@ def _absent_classes(jvm: Jvm, properties: Mapping[str, str]) -> Iterator[PluginC
                 yield PluginClass(setting=key, name=one, class_path=class_path)
 
 
-def _absent_login_classes(jvm: Jvm, properties: Mapping[str, str]) -> Iterator[PluginClass]:
+def _absent_login_classes(jvm: Jvm, start: NodeStart) -> Iterator[PluginClass]:
     """Yield the login modules and creators of security providers that are not on the class path: KafkaConfig and
     JaasContext read their names only. Those of another Java are left out."""
-    for setting, name in dict.fromkeys(login_classes(properties)):
+    for setting, name in dict.fromkeys((*login_classes(start.properties), *start.login_modules)):
         if "." in name and not name.startswith(_OF_OTHER_JAVA) and not _has_class(jvm, name):
             yield PluginClass(setting=setting, name=name)
 

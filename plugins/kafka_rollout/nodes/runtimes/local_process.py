@@ -59,7 +59,7 @@ from kafka_rollout.model.host_state import DirectoryFormat, Installation, StartF
 from kafka_rollout.model.log_directories import data_directories, metadata_directory
 from kafka_rollout.model.node_log import LogPart
 from kafka_rollout.model.plan import ConfigChange, changed_lines
-from kafka_rollout.model.starts import MAIN_CLASS, ClassPlaces, NamedFile, PluginClass
+from kafka_rollout.model.starts import LOGIN_FILE, MAIN_CLASS, ClassPlaces, NamedFile, PluginClass, login_sections
 from kafka_rollout.model.state import CheckpointFile, ProcessState
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.nodes.runtimes.claim_files import CLOSED, OPEN, dump, join_claims, name_of
@@ -440,7 +440,8 @@ def _named_file(setting: str, path: str, here: Path) -> NamedFile:
         return NamedFile(setting=setting, path=path, problem=error.sentence.removesuffix("."))
     except OSError as error:
         return NamedFile(setting=setting, path=path, problem=error.strerror or type(error).__name__)
-    return NamedFile(setting=setting, path=path, readable_at=str(here), changed_at=changed_at)
+    modules = tuple(login_sections(here.read_text(errors="replace"))) if setting == LOGIN_FILE else ()
+    return NamedFile(setting=setting, path=path, readable_at=str(here), changed_at=changed_at, login_modules=modules)
 
 
 def _jars_of(part: Path) -> Iterator[Path]:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from kafka_rollout.base.errors import RefusedError, TransientError, UserError
-from kafka_rollout.model.starts import ClassPlaces, NamedFile, PluginClass
+from kafka_rollout.model.starts import LOGIN_FILE, ClassPlaces, NamedFile, PluginClass, login_sections
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.nodes.runtimes.hosts.commands import MISSING, HostCommands, rights_of, service_of
 from kafka_rollout.nodes.runtimes.hosts.installing import JAR
@@ -27,6 +28,16 @@ from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jvm.java import harmless_options, refusal_of
 
 _STAT = "stat {follow}--format=%Z -- {path} 2>&1 | sed 's/^/{number} /'"
+# The sections and the login modules of a JAAS file, without its texts in quotes and its comments: no other word of it,
+# such as a password, leaves the host.
+_MODULES = (
+    r"""test -f {path} && test -r {path} && sed -E -e 's/"(\\.|[^"\\])*"/""/g' -e "s/'(\\.|[^'\\])*'/''/g" """
+    r"-e 's,/\*([^*]|\*+[^*/])*\*+/, ,g' -e 's,(^|[^*])/([^*].*)?$,\1,' {path} | "
+    r"tr '\n\r' '  ' | sed -E 's,/\*([^*]|\*+[^*/])*\*+/, ,g' | "
+    r"grep -oiE '[[:alnum:]_.-]+[[:space:]]*\{{|\}}|"
+    r"[[:alnum:]_.$]+[[:space:]]+(required|requisite|sufficient|optional)' | sed 's/^/{number} module /'"
+)
+_MODULE = "module "
 # The SSH user must not execute what another user than root can change.
 _UNSAFE = r"find -H {home} -xdev \( ! -uid 0 -o -perm /022 \) ! -type l -print -quit"
 _SAFE_HOME = re.compile(r"/[\w./+-]+")
@@ -41,13 +52,26 @@ def read_named_files(commands: HostCommands, node: NodeSpec, files: Mapping[str,
         if path.startswith("/")
         for follow in ("-L ", "")
     ]
+    parts += [
+        _MODULES.format(path=shlex.quote(path), number=number)
+        for number, (setting, path) in numbered
+        if setting == LOGIN_FILE and path.startswith("/")
+    ]
     lines = commands.run(node, f"export LC_ALL=C; {'; '.join(parts)}").out.splitlines() if parts else []
     answers: dict[int, list[str]] = {}
+    modules: dict[int, list[str]] = {}
     for line in lines:
         number, _, text = line.partition(" ")
         if number.isdigit():
-            answers.setdefault(int(number), []).append(text.strip())
-    return tuple(_named_file(setting, path, answers.get(number, [])) for number, (setting, path) in numbered)
+            of_file = modules if text.startswith(_MODULE) else answers
+            of_file.setdefault(int(number), []).append(text.removeprefix(_MODULE).strip())
+    return tuple(
+        replace(
+            _named_file(setting, path, answers.get(number, [])),
+            login_modules=tuple(login_sections("\n".join(modules.get(number, ())))),
+        )
+        for number, (setting, path) in numbered
+    )
 
 
 def _named_file(setting: str, path: str, answers: Sequence[str]) -> NamedFile:
