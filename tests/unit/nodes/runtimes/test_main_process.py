@@ -15,6 +15,7 @@ from kafka_rollout.base.errors import UserError
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role, ServiceSpec
 from kafka_rollout.nodes.runtimes.hosts.service import SshServiceRuntime, _without_wrapper
 from kafka_rollout.nodes.runtimes.hosts.shells import Done
+from kafka_rollout.nodes.runtimes.hosts.unit_state import read_unit_options
 from kafka_rollout.releases.facts import Release
 from tests.waiting import wait_until
 
@@ -83,6 +84,21 @@ def test_a_shell_that_stays_the_main_process_is_refused_with_the_way_out(start: 
             "Write `exec` before kafka-server-start.sh in ExecStart (`systemctl edit --full kafka`), and restart node "
             "kafka-1."
         )
+
+
+@pytest.mark.parametrize("line", [KAFKA, f"{KAFKA} > log 2>&1; true", f'sh -c "{KAFKA}; true" > log 2>&1; true'])
+def test_the_command_line_is_that_of_kafka_also_below_a_shell(start: Start, line: str) -> None:
+    runtime, node = start(line)
+    process = read_unit_options(runtime, node).process
+    assert process[3:] == ("kafka.Kafka", "server.properties", "--override", "broker.rack=b")
+    assert process[0] == sys.executable
+
+
+def test_the_command_line_of_another_program_is_not_that_of_kafka(start: Start) -> None:
+    runtime, node = start(f"{KAFKA.replace('kafka.Kafka', 'other')} > log; true")
+    unit = read_unit_options(runtime, node)
+    assert unit.process == ()
+    assert unit.unknown is not None
 
 
 @pytest.mark.parametrize(

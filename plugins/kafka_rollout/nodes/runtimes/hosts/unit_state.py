@@ -106,6 +106,18 @@ STAT = "stat --format=%f/%u/%U/%n"
 _STATUS = re.compile(r"([0-9a-f]{1,8})/([0-9]{1,10})/([^/]*)/(/.*)")
 OPENED = re.compile(r" -> (/\S+\.jar)$", re.MULTILINE)
 _OPEN = re.compile(r" -> (/.+)$", re.MULTILINE)
+# `main` is the main process, `kafka` this one or its nearest child whose command line has Kafka's main class.
+_FIND_KAFKA = (
+    "main=$(systemctl show --property=MainPID --value {unit}); below=$main; kafka=; "
+    'while test "${{below:-0}}" != 0 && test -z "$kafka"; do for pid in $(echo "$below" | tr , " "); do '
+    "if tr '\\0' '\\n' 2>/dev/null </proc/$pid/cmdline | grep -qxF " + MAIN_CLASS + "; "
+    'then kafka=$pid; fi; done; below=$(pgrep -d, -P "$below"); done; '
+)
+_PROCESS = _FIND_KAFKA + "pid=${{kafka:-$main}}; "
+_MAIN_PROCESS = (
+    _FIND_KAFKA + 'test -z "$kafka" || echo "Kafka=$kafka"; '
+    'echo "Main=$main"; echo "Program=$(cat /proc/$main/comm 2>/dev/null)"'
+)
 # Also `all`: the environment of systemd itself, which each unit gets; `started`: now, age of the process (s); and
 # `unread`: time of the last change (epoch seconds, empty if unknown) and path of a file that exists, or can exist, and
 # cannot be read. A path with wildcards is not expanded.
@@ -113,8 +125,8 @@ ARGUMENTS = (
     "LC_ALL=C systemctl show --property=Environment --value {unit} | sed 's/^/env /'; "
     "LC_ALL=C systemctl show-environment | sed 's/^/all /'; "
     "LC_ALL=C systemctl show --property=ExecStart,ExecStartPre,ExecSearchPath {unit} | sed 's/^/show /'; "
-    "pid=$(systemctl show --property=MainPID --value {unit}); "
-    "tr '\\0' '\\n' 2>/dev/null </proc/$pid/cmdline | sed 's/^/arg /'; "
+    + _PROCESS
+    + "tr '\\0' '\\n' 2>/dev/null </proc/$pid/cmdline | sed 's/^/arg /'; "
     'age=$(ps -o etimes= -p "$pid" 2>/dev/null) && echo "started $(date +%s)" $age; '
     "LC_ALL=C systemctl show --property=EnvironmentFiles --value {unit} | "
     "sed 's/ (ignore_errors=[a-z]*) */\\n/g' | while read -r file; do "
@@ -122,15 +134,6 @@ ARGUMENTS = (
     'elif test -n "$file" && {{ test -e "$file" || ! test -x "${{file%/*}}/"; }}; then '
     'echo "unread $(stat -L -c %Z "$file" 2>/dev/null) $file"; '
     'else case "$file" in *[*?[]*) echo "unread  $file";; esac; fi; done'
-)
-# `Kafka=PID` of the main process or of its nearest children whose command line has Kafka's main class; then the name
-# of the main process's program.
-_MAIN_PROCESS = (
-    "main=$(systemctl show --property=MainPID --value {unit}); below=$main; kafka=; "
-    'while test "${{below:-0}}" != 0 && test -z "$kafka"; do for pid in $(echo "$below" | tr , " "); do '
-    "if tr '\\0' '\\n' 2>/dev/null </proc/$pid/cmdline | grep -qxF " + MAIN_CLASS + "; "
-    'then kafka=$pid; echo Kafka=$pid; fi; done; below=$(pgrep -d, -P "$below"); done; '
-    'echo "Main=$main"; echo "Program=$(cat /proc/$main/comm 2>/dev/null)"'
 )
 # Each part is the same for every name of a machine. Clones have equal machine ids, containers of a kernel its boot id.
 _MACHINE = (
@@ -746,8 +749,14 @@ def read_facts(
         loaded_jars=tuple(dict.fromkeys(OPENED.findall(opened))),
         opened=tuple(dict.fromkeys(_OPEN.findall(opened))),
         release_jars={release: folder.jars for release, folder in libs.items()},
-        arguments=tuple(of("arg")),
+        arguments=_of_java(of("arg")),
     )
+
+
+def _of_java(words: Iterable[str]) -> tuple[str, ...]:
+    """Return the command line of a process; none of another program, such as a shell above Kafka."""
+    process = tuple(words)
+    return process if MAIN_CLASS in process or (process and process[0].rpartition("/")[2] == "java") else ()
 
 
 def read_jvm_arguments(commands: HostCommands, node: NodeSpec, release: Release) -> tuple[str, ...]:
@@ -804,7 +813,7 @@ def read_unit_options(commands: HostCommands, node: NodeSpec) -> UnitOptions:
     times = next((line.split()[1:] for line in lines if line.startswith("started ")), [])
     started = int(times[0]) - sum(map(int, times[1:])) if times and all(map(str.isdigit, times)) else None
     unread = [line.split(" ", 2)[1:] for line in lines if line.startswith("unread ")]
-    process = tuple(line.removeprefix("arg ") for line in lines if line.startswith("arg "))
+    process = _of_java(line.removeprefix("arg ") for line in lines if line.startswith("arg "))
     unknown: RolloutError | None = None
     variables: dict[str, str] = {}
     words: dict[str, tuple[str, ...]] = {}
@@ -876,7 +885,7 @@ def read_overrides(commands: HostCommands, node: NodeSpec) -> dict[str, str]:
     unit = service_of(node).unit
     line = (
         f"LC_ALL=C systemctl show --property=ExecStart --value {unit} | sed 's/^/exec /'; "
-        f"pid=$(systemctl show --property=MainPID --value {unit}); "
+        f"{_PROCESS.format(unit=unit)}"
         "tr '\\0\\n' '\\n\\r' 2>/dev/null </proc/$pid/cmdline | sed 's/^/arg /'"
     )
     lines = commands.run(node, line).out.split("\n")
@@ -907,11 +916,11 @@ def read_start_files(commands: HostCommands, node: NodeSpec, config: Mapping[str
     service = service_of(node)
     line = (
         f"LC_ALL=C systemctl show --property=FragmentPath,DropInPaths,EnvironmentFiles {service.unit}; "
-        f"pid=$(systemctl show --property=MainPID --value {service.unit}); "
+        f"{_PROCESS.format(unit=service.unit)}"
         "tr '\\0\\n' '\\n\\r' 2>/dev/null </proc/$pid/cmdline | sed 's/^/arg /'"
     )
     lines = commands.run(node, line).out.split("\n")
-    arguments = [text.removeprefix("arg ").replace("\r", "\n") for text in lines if text.startswith("arg ")]
+    arguments = _of_java(text.removeprefix("arg ").replace("\r", "\n") for text in lines if text.startswith("arg "))
     named = [(StartFileKind.CONFIGURATION, service.configuration_file)]
     for text in lines:
         name, _, value = text.partition("=")
