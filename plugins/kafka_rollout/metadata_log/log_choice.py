@@ -36,6 +36,14 @@ controller has, if the active controller lost them with its disk.
 """
 
 
+INTERRUPTED = "its last batch is not whole"
+"""In the reason why the log of a node is not read that can have been killed during a write."""
+START_ONCE = (
+    "If its node was killed, or its host lost its power, start the node once on its release: the start removes the "
+    "batch. Stop it again, then repeat the step."
+)
+
+
 class UnreadableLogError(UserError):
     """A node's directory contains no metadata log, or a damaged one."""
 
@@ -140,7 +148,9 @@ def _refuse_minority(quorum: Collection[int], read: Collection[int], not_read: M
     raise RefusedError(
         f"The metadata logs of {len(available)} of {len(quorum)} voters are available. {majority(len(quorum))} "
         f"are needed to find every committed record. Missing: {few(missing)}.",
-        remedy="Restore the directories of the other voters, then repeat the step. Nothing was changed.",
+        remedy=f"{START_ONCE} Restore the other directories. Nothing was changed."
+        if any(INTERRUPTED in reason for reason in missing)
+        else "Restore the directories of the other voters, then repeat the step. Nothing was changed.",
     )
 
 

@@ -32,7 +32,7 @@ from kafka_rollout.formats.log_files import MAYBE_SEGMENT, base_offset, segment_
 from kafka_rollout.formats.log_types import CONTROL, LogFormatError, RecordBatch, RecordSpan
 from kafka_rollout.formats.messages import decode, zigzag_varint
 from kafka_rollout.formats.record_batch import HEADER, LEAST_LENGTH, PREFIX, batches, check_crc, payload, records
-from kafka_rollout.metadata_log.log_choice import NodeLog
+from kafka_rollout.metadata_log.log_choice import INTERRUPTED, START_ONCE, NodeLog
 from kafka_rollout.model.host_state import BOOTSTRAP
 
 QUORUM_STATE = "quorum-state"
@@ -366,8 +366,10 @@ def _batches(path: Path, *, last: bool, whole: bool = False) -> Iterator[RecordB
     if not rest or (last and not any(rest)):  # zeros are of the file system
         return
     # A crash during a write leaves a cut-off last batch.
-    if whole or not last or reach < len(view) or _has_batch(rest[1:], next_offset):
-        raise damaged(path, why or f"it is cut off after byte {end}")
+    is_interrupted = last and reach >= len(view) and not _has_batch(rest[1:], next_offset)
+    if whole or not is_interrupted:
+        why = why or f"it is cut off after byte {end}"
+        raise damaged(path, f"{INTERRUPTED}: {why}" if is_interrupted else why, is_interrupted=is_interrupted)
 
 
 def _has_batch(data: memoryview, offset: int) -> bool:
@@ -426,9 +428,13 @@ def _encoded(batch: MetadataBatch, record: MetadataRecord) -> bytes:
     return zigzag_varint(len(fields)) + fields
 
 
-def damaged(path: Path, why: str) -> UserError:
+def damaged(path: Path, why: str, *, is_interrupted: bool = False) -> UserError:
+    """`is_interrupted`: by a crash during a write, so that the start of its node removes the damage."""
     return UserError(
-        f"{path} is damaged or not complete: {why.rstrip('.')}.", remedy="Copy it again, or use that of another node."
+        f"{path} is damaged or not complete: {why.rstrip('.')}.",
+        remedy=f"{START_ONCE} Or copy it again, or use that of another node."
+        if is_interrupted
+        else "Copy it again, or use that of another node.",
     )
 
 

@@ -150,7 +150,10 @@ def test_a_leader_has_a_record_of_its_epoch(folder: MetadataFolder) -> None:
 
 def test_a_cut_off_batch_at_the_end_is_not_all_that_there_was(folder: MetadataFolder) -> None:
     os.truncate(folder.segments[0], folder.segments[0].stat().st_size - 5)
-    assert "is damaged or not complete: it is cut off after byte" in lost(folder)
+    assert "is damaged or not complete: its last batch is not whole: it is cut off after byte" in lost(folder)
+    with pytest.raises(UserError) as error:
+        started(folder, folder.checkpoints[-1])
+    assert error.value.remedy.startswith("If its node was killed, or its host lost its power, start the node once")
 
 
 def test_zeros_at_the_end_are_no_records(folder: MetadataFolder) -> None:

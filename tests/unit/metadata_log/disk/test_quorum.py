@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.base.errors import UserError
+from kafka_rollout.base.errors import RefusedError, UserError
 from kafka_rollout.metadata_log.changes.places import LocalPlaces
 from kafka_rollout.metadata_log.disk.folder import MetadataFolder, node_log, open_folder, read_log
-from kafka_rollout.metadata_log.log_choice import NodeLog, UnreadableLogError
+from kafka_rollout.metadata_log.log_choice import NodeLog, UnreadableLogError, choose_log
 from kafka_rollout.metadata_log.node_logs.directories import DirectoryMetadataLogs
 from kafka_rollout.model.topology import NodeSpec, Role
 from kafka_rollout.releases.jars.cache import ReleaseCache
@@ -54,8 +54,14 @@ def test_an_election_that_left_nothing_in_the_log_is_known_all_the_same(folder: 
 
 def test_a_log_whose_last_batch_is_cut_off_is_not_compared(folder: MetadataFolder) -> None:
     os.truncate(folder.segments[-1], folder.segments[-1].stat().st_size - 3)
-    with pytest.raises(UnreadableLogError, match="it is cut off after byte"):
+    with pytest.raises(UnreadableLogError, match="it is cut off after byte") as error:
         log_of(folder.root, 1, str(folder.cluster_id))
+    with pytest.raises(RefusedError, match="its last batch is not whole") as refused:
+        choose_log((), {1}, {1: f"node 1: {error.value.sentence}"})
+    assert "start the node once on its release" in refused.value.remedy
+    with pytest.raises(RefusedError) as refused:
+        choose_log((), {1}, {1: "node 1: its host does not respond"})
+    assert "start the node once" not in refused.value.remedy
 
 
 def test_a_log_that_lost_its_end_is_not_compared(folder: MetadataFolder) -> None:
