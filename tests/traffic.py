@@ -11,6 +11,7 @@ from kafka_rollout.run.traffic import (
     PLAIN_PRODUCER,
     TRANSACTIONAL_PRODUCER,
     Discrepancy,
+    Leadership,
     TrafficSample,
     TrafficVerdict,
 )
@@ -31,22 +32,23 @@ def has_traffic(events: Sequence[Event]) -> bool:
 
 def traffic_of_run(events: Sequence[Event], *lost: Discrepancy) -> TrafficVerdict:
     """Records were acknowledged in each second of the run."""
-    return replace(compared_traffic(*lost), series=samples_of_run(events))
+    return with_samples(compared_traffic(*lost), events)
 
 
-def samples_of_run(events: Sequence[Event]) -> tuple[TrafficSample, ...]:
-    """Each node leads partitions in each second."""
-    first, last = int(events[0].at), int(events[-1].at)
-    leaders = led_by({event.node_id for event in events_of(events, Stopping)})
-    return tuple(
-        TrafficSample(float(at), 1.0, 30, committed=15, leaders=leaders) for at in range(first - 10, last + 10)
+def with_samples(verdict: TrafficVerdict, events: Sequence[Event]) -> TrafficVerdict:
+    """Return the verdict with samples of the run. Each node leads partitions in each second."""
+    first, last = int(events[0].at) - 10, int(events[-1].at) + 10
+    return replace(
+        verdict,
+        series=tuple(TrafficSample(float(at), 1.0, 30, committed=15) for at in range(first, last)),
+        leaderships=led_by({event.node_id for event in events_of(events, Stopping)}, first, last),
     )
 
 
-def led_by(brokers: Iterable[int], records: int = 5) -> dict[str, dict[str, int]]:
-    """Return the records that each of these brokers acknowledged to each producer."""
-    of_brokers = dict.fromkeys(map(str, brokers), records)
-    return {PLAIN_PRODUCER: of_brokers, TRANSACTIONAL_PRODUCER: of_brokers}
+def led_by(brokers: Iterable[int], since: float, until: float) -> tuple[Leadership, ...]:
+    """Return leaderships of each of these brokers for each producer."""
+    producers = (PLAIN_PRODUCER, TRANSACTIONAL_PRODUCER)
+    return tuple(Leadership(name, broker, since, until) for name in producers for broker in brokers)
 
 
 def compared_traffic(*lost: Discrepancy) -> TrafficVerdict:

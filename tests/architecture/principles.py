@@ -180,10 +180,10 @@ PRINCIPLES = (
     _of(
         ABSENCE,
         "What was acknowledged must be in the log after the change, by its id, and before each step that "
-        "cannot be undone. Traffic that acknowledged nothing during a node step proves nothing about it.",
+        "cannot be undone. A node step in which the traffic, or its broker, acknowledged nothing is not proved.",
         "traffic/traffic_check.py:compare run/projections/nodes.py:cover_node_steps preparation/proved_traffic.py",
         "architecture/test_covered_traffic.py unit/traffic/processes/test_traffic.py "
-        "unit/preparation/test_proved_traffic.py",
+        "unit/traffic/processes/test_samples.py unit/preparation/test_proved_traffic.py",
     ),
     _of(
         ABSENCE,

@@ -58,7 +58,7 @@ from tests.fakes.logs import FakeLogs
 from tests.fakes.metadata_logs import FakeMetadataLogs
 from tests.fakes.runtime import FakeRuntime
 from tests.records import change_lock, run_history
-from tests.traffic import samples_of_run
+from tests.traffic import with_samples
 
 _REGISTERS_CONTROLLERS_SINCE = Release(3, 7, 0)
 _REGISTERS_CONTROLLERS_AT = 15  # metadata.version 3.7-IV0
@@ -449,7 +449,7 @@ class FakeTraffic:
         if self._cluster.traffic_problem:
             raise TransientError(self._cluster.traffic_problem)
         found = self._cluster.traffic
-        return found if found is None or found.series else replace(found, series=samples_of_run(self._events()))
+        return found if found is None or found.series else with_samples(found, self._events())
 
 
 def hidden_bench(cluster: FakeCluster, home: Path, *, metrics: bool = False, run_id: str = "run-1") -> ClusterPorts:

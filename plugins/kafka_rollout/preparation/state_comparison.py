@@ -64,7 +64,7 @@ NOT_COMPARED = (
 )
 NOTHING_TO_ACCEPT = "The comparison found no difference that needs an approver."
 _PATIENCE_S, _PAUSE_S = 8.0, 2.0  # a broker that was just unfenced, or applies a dynamic value
-_NEXT_RECORD_S = 25.0  # a client that lost its connection reconnects within ten seconds, and clocks differ
+_NEXT_RECORD_S = 30.0  # to each broker, every ten seconds; a client reconnects within ten more, and clocks differ
 _RECORDED = 20
 
 

@@ -94,12 +94,12 @@ _KEPT_DIFFERENCES = 500
 def record_traffic(ports: ClusterPorts, verdict: TrafficVerdict) -> CoveredVerdict:
     """Record and return the result of the test traffic, with the node steps that it does not cover.
 
-    Its series is only in the attachment.
+    Its series and leaderships are only in the attachment.
     """
     terms, brokers = ports.run.load_plan().terms, {broker.node_id for broker in ports.cluster.brokers}
     covered = cover_node_steps(verdict, ports.run.events(), brokers, planned=terms is not None and terms.traffic)
     ports.run.attach(TRAFFIC_VERDICT, {**asdict(covered), "ok": covered.ok})
-    ports.run.record(TrafficCompared(verdict=replace(covered, series=())))
+    ports.run.record(TrafficCompared(verdict=replace(covered, series=(), leaderships=())))
     return covered
 
 

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from kafka_rollout.base.json_forms import from_json
-from kafka_rollout.run.traffic import TrafficSample, TrafficSeries, condense
+from kafka_rollout.run.traffic import TrafficSeries, condense
 
 
 class BackgroundKind(StrEnum):
@@ -75,11 +75,15 @@ class BackgroundProcess:
         )
 
 
-def samples_of(process: BackgroundProcess | None) -> tuple[TrafficSample, ...]:
-    """Return the samples that the test traffic has reported so far, of all its periods."""
+def series_of(process: BackgroundProcess | None) -> TrafficSeries:
+    """Return what the test traffic has reported so far, of all its periods."""
     if process is None:
-        return ()
+        return TrafficSeries()
     parts = [process.result or {}]
     if process.state is not BackgroundState.STOPPED:  # the result of an ended process has the earlier periods
         parts.append(process.settings.get("before") or {})
-    return condense(sample for part in parts for sample in from_json(TrafficSeries, part).series)
+    seen = [from_json(TrafficSeries, part) for part in parts]
+    return TrafficSeries(
+        series=condense(sample for part in seen for sample in part.series),
+        leaderships=tuple(one for part in seen for one in part.leaderships),
+    )

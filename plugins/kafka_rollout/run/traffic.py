@@ -37,9 +37,6 @@ class TrafficSample(NamedTuple):
     """
     committed: int | None = None
     """Those of the acknowledged records whose transactions were committed. None: no transactional producer ran."""
-    leaders: Mapping[str, Mapping[str, int]] = {}
-    """Producer → broker → records that this broker acknowledged as a leader. 0: it acknowledged none for SILENCE_S, and
-    leads a partition."""
 
     @property
     def of_producers(self) -> Mapping[str, int]:
@@ -48,11 +45,16 @@ class TrafficSample(NamedTuple):
             return {PLAIN_PRODUCER: self.acknowledged}
         return {PLAIN_PRODUCER: self.acknowledged - self.committed, TRANSACTIONAL_PRODUCER: self.committed}
 
-    @property
-    def counts(self) -> Mapping[tuple[str, str], int]:
-        """Acknowledged records by producer and broker; "": of all brokers."""
-        of_leaders = {(name, broker): number for name, of in self.leaders.items() for broker, number in of.items()}
-        return {**{(name, ""): number for name, number in self.of_producers.items()}, **of_leaders}
+
+class Leadership(NamedTuple):
+    """A time in which a broker led partitions of the test traffic, and acknowledged records of them."""
+
+    producer: str
+    broker: int
+    """Its node id."""
+    since: float
+    until: float
+    """The first and the last acknowledgement (epoch seconds), each not later than it was."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,15 +62,16 @@ class TrafficSeries:
     """What is read of a stored result of the test traffic, which another version can have written."""
 
     series: tuple[TrafficSample, ...] = ()
+    leaderships: tuple[Leadership, ...] = ()
 
 
 def condense(samples: Iterable[TrafficSample], most: int = MOST_SAMPLES) -> tuple[TrafficSample, ...]:
     """Return at most about `most` samples of the same time: those of one interval of 2, 4, 8, … seconds are merged.
 
     The intervals begin at fixed times, so that a merged series can be continued, and samples on both sides of a pause
-    are not merged: its seconds would have no place. Nor are samples with acknowledgements of a producer, or of a broker
-    to it, and those of a silence of SILENCE_S seconds or more, which so has samples of its own: a merged sample with
-    acknowledgements has them all the time. No worst value is lost.
+    are not merged: its seconds would have no place. Nor are samples with acknowledgements of a producer and those of a
+    silence of SILENCE_S seconds or more, which so has samples of its own: a merged sample with acknowledgements has
+    them all the time. No worst value is lost.
     """
     found = sorted(samples, key=lambda one: one.at)
     if not found:
@@ -78,9 +81,7 @@ def condense(samples: Iterable[TrafficSample], most: int = MOST_SAMPLES) -> tupl
         width *= 2
     if width == 1:
         return tuple(found)
-    counts = [one.counts for one in found]
-    sources = dict.fromkeys(source for of_sample in counts for source in of_sample)
-    parts = zip(_pauses_before(found), *(_silences(found, counts, source) for source in sources), strict=True)
+    parts = zip(_pauses_before(found), *(_silences(found, producer) for producer in _PRODUCERS), strict=True)
     intervals = groupby(zip(found, parts, strict=True), key=lambda one: (one[0].at // width, one[1]))
     return tuple(_merged([sample for sample, _ in group]) for _, group in intervals)
 
@@ -94,16 +95,14 @@ def _pauses_before(samples: Sequence[TrafficSample]) -> Iterator[int]:
         yield pauses
 
 
-def _silences(
-    samples: Sequence[TrafficSample], counts: Sequence[Mapping[tuple[str, str], int]], source: tuple[str, str]
-) -> Iterator[int]:
-    """Yield for each sample the number of begins and ends of silences of a source of acknowledgements before it.
+def _silences(samples: Sequence[TrafficSample], producer: str) -> Iterator[int]:
+    """Yield for each sample the number of begins and ends of silences of a producer before it.
 
     A time without an acknowledgement is a silence if it lasts SILENCE_S, or has no acknowledgement after it yet.
     """
     number, silent = 0, list[TrafficSample]()
-    for one, of_sample in zip(samples, counts, strict=True):
-        if not of_sample.get(source):
+    for one in samples:
+        if not one.of_producers.get(producer):
             silent.append(one)
             continue
         is_silence = bool(silent) and (number == 0 or one.at - silent[0].at >= SILENCE_S)
@@ -131,29 +130,15 @@ def _merged(samples: Sequence[TrafficSample]) -> TrafficSample:
         under_replicated=_worst(samples, lambda one: one.under_replicated),
         lag=_worst(samples, lambda one: one.lag),
         committed=sum(committed) if committed else None,
-        leaders=_of_leaders(samples),
     )
-
-
-def _of_leaders(samples: Sequence[TrafficSample]) -> dict[str, dict[str, int]]:
-    total: dict[str, dict[str, int]] = {}
-    for producer, broker, number in (
-        (producer, broker, number)
-        for one in samples
-        for producer, of_producer in one.leaders.items()
-        for broker, number in of_producer.items()
-    ):
-        of_brokers = total.setdefault(producer, {})
-        of_brokers[broker] = of_brokers.get(broker, 0) + number
-    return total
 
 
 def _worst(samples: Sequence[TrafficSample], value: Callable[[TrafficSample], N | None]) -> N | None:
     return max((found for one in samples if (found := value(one)) is not None), default=None)
 
 
-RESENT, BEFORE, NOT_LED = "resent", "before", "not led"
-INFORMATION = (RESENT, BEFORE, NOT_LED)
+RESENT, BEFORE = "resent", "before"
+INFORMATION = (RESENT, BEFORE)
 _EXAMPLES = 10
 
 
@@ -170,7 +155,7 @@ class Discrepancy:
     """One kind of discrepancy."""
 
     kind: str
-    """Lost, moved, doubled, resent, leaked, torn, refused, silent, empty, not covered, not led, before or unknown."""
+    """Lost, moved, doubled, resent, leaked, torn, refused, silent, empty, not covered, before or unknown."""
     consumer: str
     count: int
     examples: tuple[str, ...]
@@ -211,6 +196,7 @@ class TrafficVerdict:
     left_out: tuple[str, ...] = ()
     """Clients that never ran, because the run lowers a level that they need."""
     series: tuple[TrafficSample, ...] = ()
+    leaderships: tuple[Leadership, ...] = ()
 
     @property
     def failures(self) -> tuple[Discrepancy, ...]:
@@ -221,7 +207,7 @@ class TrafficVerdict:
         """Return whether nothing failed and each kind of test traffic produced and consumed records.
 
         Records that a client sent again are reported, but the cluster stored what it was sent. So are node steps before
-        the traffic began, because the run was started without it, and those of brokers that led no partition of it.
+        the traffic began, because the run was started without it.
         """
         has_transactions = self.transactions[TransactionOutcome.COMMITTED] > 0
         ran = self.acknowledged > 0 and (has_transactions or TRANSACTIONAL_PRODUCER in self.left_out)
@@ -262,16 +248,16 @@ def with_coverage(
     A step needs an acknowledgement of each producer between its start and the next stop: traffic that ended before or
     during it shows nothing about it, and the plain producer shows nothing about transactions. A step of one of
     `brokers` (node ids) also needs one of the broker itself before its own next stop, because other leaders show
-    nothing about it. If it led no partition of the producer since its start, that is reported, and is no failure: not
-    every broker of a large cluster leads one. What was acknowledged in a period that was not compared is known by its
-    samples. `planned`: the plan has traffic, so steps before its begin count too; those before the begin of one
-    producer do not, because a lower level can allow it later.
+    nothing about it. A broker that has not led since its start shows nothing either: each is the preferred leader of a
+    partition (`place_replicas`), which it leads again before its gate passes. What was acknowledged in a period that
+    was not compared is known by its samples. `planned`: the plan has traffic, so steps before its begin count too;
+    those before the begin of one producer do not, because a lower level can allow it later.
     """
     found = [
         one
         for producer, what in _PRODUCERS.items()
         if producer not in verdict.left_out
-        for one in _uncovered(producer, what, verdict.series, steps, brokers, planned=planned)
+        for one in _uncovered(producer, what, verdict, steps, brokers, planned=planned)
     ]
     values = {one.name: getattr(verdict, one.name) for one in fields(verdict)}
     return CoveredVerdict(**{**values, "discrepancies": (*verdict.discrepancies, *found)})
@@ -286,7 +272,7 @@ _PRODUCERS = {
 def _uncovered(
     producer: str,
     what: tuple[str, str],
-    series: Sequence[TrafficSample],
+    verdict: TrafficVerdict,
     steps: Sequence[NodeStepTimes],
     brokers: Collection[int],
     *,
@@ -294,37 +280,36 @@ def _uncovered(
 ) -> Iterator[Discrepancy]:
     """Yield what a producer does not cover. `what`: its name, and what it does not do then."""
     stops = sorted(step.stopped_at for step in steps)
-    ran = [one for one in series if producer in one.of_producers]
+    ran = [one for one in verdict.series if producer in one.of_producers]
     acknowledged = [one for one in ran if one.of_producers[producer]]
 
-    def after_start(
-        step: NodeStepTimes, samples: Iterable[TrafficSample], stops: Iterable[float]
-    ) -> Iterator[TrafficSample]:
-        """Yield the samples between the start of a step and the next of these stops."""
+    times = [(one.at, one.at + one.seconds) for one in acknowledged]
+    of_brokers: dict[int, list[tuple[float, float]]] = {}
+    for one in verdict.leaderships:
+        if one.producer == producer:
+            of_brokers.setdefault(one.broker, []).append((one.since, one.until))
+
+    def is_in(times: Iterable[tuple[float, float]], step: NodeStepTimes, stops: Iterable[float]) -> bool:
+        """Return whether one of these times is between the start of a step and the next of these stops."""
         started = step.stopped_at if step.started_at is None else step.started_at
         end = next((at for at in stops if at > started), float("inf")) + _CLOCKS_DIFFER_S
-        return (one for one in samples if one.at < end and one.at + one.seconds > started + _CLOCKS_DIFFER_S)
+        return any(since < end and until > started + _CLOCKS_DIFFER_S for since, until in times)
 
-    def of_broker(step: NodeStepTimes) -> int | None:
-        """Return the records that the started broker acknowledged; None if it led no partition."""
+    def is_of_broker(step: NodeStepTimes) -> bool:
         own_stops = sorted(one.stopped_at for one in steps if one.node_id == step.node_id)
-        leaders = [one.leaders.get(producer, {}) for one in after_start(step, ran, own_stops)]
-        found = [of[broker] for of in leaders if (broker := str(step.node_id)) in of]
-        return sum(found) if found or not any(leaders) else None  # without any leader, nothing is known
+        return is_in(of_brokers.get(step.node_id, ()), step, own_stops)
 
     first = min((one.at for one in ran), default=float("-inf"))
-    began = min((one.at for one in series), default=first) if planned else float("-inf")
+    began = min((one.at for one in verdict.series), default=first) if planned else float("-inf")
     before = [step for step in steps if began <= step.stopped_at + _CLOCKS_DIFFER_S < first]
-    during = [step for step in steps if step not in before and not any(after_start(step, acknowledged, stops))]
+    during = [step for step in steps if step not in before and not is_in(times, step, stops)]
     rest = [step for step in steps if step.node_id in brokers and step not in before and step not in during]
-    records = {step: of_broker(step) for step in rest if step.started_at is not None}
-    silent, leaderless = ([step for step, number in records.items() if number == none] for none in (0, None))
+    silent = [step for step in rest if step.started_at is not None and not is_of_broker(step)]
     name, does_nothing = what
     for kind, uncovered, how in (
         (BEFORE, before, "began after the stops of"),
         (NOT_COVERED, during, f"{does_nothing} during"),
         (NOT_COVERED, silent, "got no acknowledgement of the started broker in"),
-        (NOT_LED, leaderless, "wrote to no partition of the started broker in"),
     ):
         if uncovered:
             yield Discrepancy(

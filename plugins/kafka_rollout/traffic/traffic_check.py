@@ -26,6 +26,7 @@ from kafka_rollout.run.traffic import (
     RESENT,
     UNKNOWN_PERIOD,
     Discrepancy,
+    Leadership,
     TrafficSample,
     TrafficVerdict,
     TransactionOutcome,
@@ -103,7 +104,7 @@ def compare(
     *,
     left_out: Iterable[str] = (),
     series: Iterable[TrafficSample] = (),
-    partitions: Mapping[str, int] | None = None,
+    leaderships: tuple[Leadership, ...] = (),
     log_starts: Mapping[tuple[str, int], int] | None = None,
     refused: Sequence[RefusedRecord] = (),
     passes: int = 1,
@@ -114,9 +115,9 @@ def compare(
 
     `read`: those of each consumer group, and of LOG. `read_marks` is called only for records at several positions.
 
-    A transaction without an outcome counts as UNKNOWN: either all of its records are read, or none. `partitions`:
-    topic → number of its partitions; one without a record, while the others have many, proves nothing. `log_starts`:
-    topic and partition → first offset of the log at the end. `refused`: records that no broker stored or will.
+    A transaction without an outcome counts as UNKNOWN: either all of its records are read, or none. `log_starts`: topic
+    and partition → first offset of the log at the end, of all partitions; one without a record, while the others have
+    many, proves nothing. `refused`: records that no broker stored or will.
 
     `passes`: how often the records are iterated, each time for a part of the ids. More passes need less memory: about
     250 bytes for each record of a pass. `say_compared` gets the number of acknowledged records after each. `period`:
@@ -141,11 +142,12 @@ def compare(
         discrepancies=(
             *ledger.discrepancies(),
             *_refused(refused),
-            *_silent(ledger.of_partition, partitions or {}),
+            *_silent(ledger.of_partition, ledger.log_starts),
             *([] if ledger.acknowledged else [_empty(period)]),
         ),
         left_out=tuple(left_out),
         series=condense(series),
+        leaderships=leaderships,
     )
 
 
@@ -173,16 +175,19 @@ def _refused(records: Sequence[RefusedRecord]) -> list[Discrepancy]:
     ]
 
 
-def _silent(counted: Mapping[tuple[str, int], int], partitions: Mapping[str, int]) -> list[Discrepancy]:
-    """Return the partitions without an acknowledged record. The producers choose partitions by chance.
+def _silent(counted: Mapping[tuple[str, int], int], places: Iterable[tuple[str, int]]) -> list[Discrepancy]:
+    """Return the partitions without an acknowledged record.
 
     `counted`: topic and partition → number of acknowledged records; 0 by default.
     """
+    of_topics: dict[str, list[int]] = {}
+    for topic, number in places:
+        of_topics.setdefault(topic, []).append(number)
     silent = [
         f"{topic}-{number}"
-        for topic, size in partitions.items()
-        if sum(counted[topic, each] for each in range(size)) >= _MANY * size
-        for number in range(size)
+        for topic, numbers in of_topics.items()
+        if sum(counted[topic, each] for each in numbers) >= _MANY * len(numbers)
+        for number in numbers
         if not counted[topic, number]
     ]
     if not silent:
@@ -237,6 +242,7 @@ def together(verdicts: Sequence[TrafficVerdict]) -> TrafficVerdict:
         periods=sum(verdict.periods for verdict in verdicts),
         left_out=tuple(name for name in verdicts[0].left_out if all(name in verdict.left_out for verdict in verdicts)),
         series=condense(sample for verdict in verdicts for sample in verdict.series),
+        leaderships=tuple(one for verdict in verdicts for one in verdict.leaderships),
     )
 
 

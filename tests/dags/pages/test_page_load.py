@@ -17,11 +17,11 @@ from kafka_rollout.run.background import (
     BackgroundKind,
     BackgroundProcess,
     BackgroundState,
-    samples_of,
+    series_of,
 )
 from kafka_rollout.run.events import Begun
 from kafka_rollout.run.store.history import ReadHistory, SqlRunStore
-from kafka_rollout.run.traffic import TrafficSample
+from kafka_rollout.run.traffic import Leadership, TrafficSample, TrafficSeries
 from kafka_rollout.wiring import runs as run_status
 from tests.console_scenes import cluster_of
 from tests.records import failed_step, run_history
@@ -143,6 +143,7 @@ def test_a_plot_is_drawn_at_most_once_in_ten_seconds_for_each_run() -> None:
 
 def test_the_samples_of_a_running_and_of_an_ended_traffic_have_all_periods() -> None:
     first, second = TrafficSample(1_000.0, 1.0), TrafficSample(2_000.0, 1.0)
+    led, led_later = Leadership("p", 1, 1_000.0, 1_001.0), Leadership("p", 2, 2_000.0, 2_001.0)
 
     def process(state: BackgroundState, result: Any, before: Any = None) -> BackgroundProcess:
         key = BackgroundKey(cluster="c", run_id="r", kind=BackgroundKind.TRAFFIC)
@@ -157,7 +158,9 @@ def test_the_samples_of_a_running_and_of_an_ended_traffic_have_all_periods() -> 
         }
         return BackgroundProcess(key=key, state=state, result=result, settings={"before": before}, **rest)
 
-    running = process(BackgroundState.RUNNING, {"series": [second]}, {"acknowledged": 1, "series": [first]})
-    ended = process(BackgroundState.STOPPED, {"series": [first, second]}, {"series": [first]})
-    assert samples_of(running) == samples_of(ended) == (first, second)
-    assert samples_of(process(BackgroundState.STARTING, None)) == samples_of(None) == ()
+    before = {"acknowledged": 1, "series": [first], "leaderships": [led]}
+    running = process(BackgroundState.RUNNING, {"series": [second], "leaderships": [led_later]}, before)
+    ended = process(BackgroundState.STOPPED, {"series": [first, second], "leaderships": [led_later, led]}, before)
+    assert series_of(running) == series_of(ended)
+    assert series_of(ended) == TrafficSeries(series=(first, second), leaderships=(led_later, led))
+    assert series_of(process(BackgroundState.STARTING, None)) == series_of(None) == TrafficSeries()

@@ -10,13 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import ElectionType, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.run.background import BackgroundKey, BackgroundKind, BackgroundState
-from kafka_rollout.run.traffic import TrafficVerdict
+from kafka_rollout.run.traffic import PLAIN_PRODUCER, TRANSACTIONAL_PRODUCER, TrafficVerdict
 from kafka_rollout.traffic.processes.of_run import (
     BackgroundControl,
     Life,
@@ -25,10 +25,12 @@ from kafka_rollout.traffic.processes.of_run import (
     start_traffic,
     stop_traffic,
 )
-from kafka_rollout.traffic.processes.traffic import PARTITIONS, PLAIN_TOPIC, Journal, read_lines
+from kafka_rollout.traffic.processes.traffic import PARTITIONS, PLAIN_TOPIC, TOPICS, Journal, read_lines
 from kafka_rollout.traffic.traffic_check import LOG
 from tests.integration.conftest import MakeCluster
 from tests.waiting import wait_until
+
+PRODUCERS = (PLAIN_PRODUCER, TRANSACTIONAL_PRODUCER)
 
 pytestmark = pytest.mark.integration
 
@@ -144,10 +146,10 @@ def test_a_planted_double_and_records_that_are_gone_after_they_were_consumed_tur
     folder = tmp_path / "doubled"
     start(spec, folder)
     wait_until(lambda: consumed(folder) > 100 and committed(folder) > 2, 180)
-    twice = next(read_lines(next(iter(folder.glob("*/acknowledged-plain-*.tsv"))), 5))[3]
+    _, first, _, twice, _ = next(read_lines(next(iter(folder.glob("*/acknowledged-plain-*.tsv"))), 5))
     doubled = produce(spec, twice)
     wait_until(lambda: _has_consumed(folder, doubled), 60)
-    partition = (doubled.partition + 1) % PARTITIONS
+    partition = min({*range(PARTITIONS)} - {int(first), doubled.partition})
     start_of_log = max(int(line[2]) for line in _consumed_of(folder, partition)) + 1
     gone = TopicPartition(PLAIN_TOPIC, partition, start_of_log)
     admin = AdminClient({"bootstrap.servers": spec.bootstrap_servers})
@@ -218,3 +220,44 @@ def produce(spec: ClusterSpec, record_id: str) -> TopicPartition:
     )
     assert producer.flush(180) == 0
     return places[0]
+
+
+@pytest.mark.full
+def test_each_broker_acknowledges_records_as_a_preferred_leader_also_one_that_was_down(
+    make_cluster: MakeCluster, tmp_path: Path
+) -> None:
+    cluster = make_cluster("4.3.1", layout="separate", size=7, controllers=1, racks=3, heap="256m")
+    spec, folder = cluster.spec, tmp_path / "led"
+    ids = {broker.node_id for broker in spec.brokers}
+    *_, late = spec.brokers
+    cluster.runtime.stop(late, deadline_s=60, force=False)
+    start(spec, folder)
+
+    def leading() -> dict[str, set[int]]:
+        seen = check_traffic(spec, folder.name, settings=settings_of(folder))
+        leaderships = seen.leaderships if seen is not None else ()
+        return {name: {one.broker for one in leaderships if one.producer == name} for name in PRODUCERS}
+
+    wait_until(lambda: leading() == dict.fromkeys(PRODUCERS, ids - {late.node_id}), 180)
+    admin = AdminClient({"bootstrap.servers": spec.bootstrap_servers})
+    cluster.runtime.start(late)
+    racks = {node.id: node.rack for node in admin.describe_cluster().result(60).nodes}
+    for topic in TOPICS:
+        partitions = admin.list_topics(topic, timeout=60).topics[topic].partitions.values()
+        assert {one.replicas[0] for one in partitions} == ids
+        for one in partitions:
+            assert len(one.replicas) == 3
+            assert len({racks.get(broker) for broker in one.replicas}) >= 2
+    wait_until(lambda: _elected(admin) and leading() == dict.fromkeys(PRODUCERS, ids), 180)
+    verdict = stop(spec, folder)
+    assert verdict.is_clean, verdict.discrepancies
+    assert {(one.producer, one.broker) for one in verdict.leaderships} == {
+        (name, of) for name in PRODUCERS for of in ids
+    }
+
+
+def _elected(admin: AdminClient) -> bool:
+    """Elect the preferred leaders; return whether each partition has its own."""
+    admin.elect_leaders(ElectionType.PREFERRED, None).result(60)
+    topics = [admin.list_topics(topic, timeout=60).topics[topic] for topic in TOPICS]
+    return all(one.leader == one.replicas[0] for topic in topics for one in topic.partitions.values())

@@ -30,7 +30,7 @@ from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import FakeTraffic, fake_ports
 from tests.integration.harness.faults.without_live import stage_no_live
 from tests.running import carry_out
-from tests.traffic import LOST, compared_traffic, led_by, traffic_of_run
+from tests.traffic import LOST, compared_traffic, traffic_of_run
 
 QUICK: dict[str, Any] = {"rehearse": False, "scan": False, "soak_s": 0.0, "checks": 1, "interval_s": 1.0}
 UP = Request(target=R431, finalize=FinalizePolicy.AFTER_APPROVAL, traffic=True, **QUICK)
@@ -198,16 +198,15 @@ def test_a_broker_that_acknowledges_nothing_since_its_start_is_a_difference_befo
     """The other brokers acknowledge records of each producer all the time."""
     world = world_of(R391)
     ports, approver = fake_ports(world, tmp_path), Approver(of_differences=Decision.REJECTED)
-    (silent, *_) = brokers = [broker.node_id for broker in world.spec.brokers]
+    silent = world.spec.brokers[0].node_id
     real = FakeTraffic.check
 
     def check(self: FakeTraffic) -> TrafficVerdict | None:
         started = [event.at for event in events_of(ports.run.events(), Started) if event.node_id == silent]
         if (found := real(self)) is None or not started:
             return found
-        since = {name: {**of, str(silent): 0} for name, of in led_by(brokers).items()}
-        series = (one._replace(leaders=since if one.at >= started[-1] else led_by(brokers)) for one in found.series)
-        return replace(found, series=tuple(series))
+        seen = (one._replace(until=started[-1]) if one.broker == silent else one for one in found.leaderships)
+        return replace(found, leaderships=tuple(seen))
 
     monkeypatch.setattr(FakeTraffic, "check", check)
     with pytest.raises(RefusedError, match="alice did not approve the differences"):
@@ -248,7 +247,11 @@ def test_traffic_that_acknowledged_nothing_since_a_batch_is_a_difference_before_
     assert is_raised(world)
 
 
-def test_the_first_record_after_the_last_start_is_awaited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("what", ["series", "leaderships"])
+def test_the_first_record_after_the_last_start_is_awaited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """That of any broker, and that of the started one, which leads again only since a moment ago."""
     world = world_of(R391)
     ports, approver = fake_ports(world, tmp_path), Approver(of_differences=Decision.REJECTED)
     real, checks = FakeTraffic.check, itertools.count()
@@ -257,6 +260,8 @@ def test_the_first_record_after_the_last_start_is_awaited(tmp_path: Path, monkey
         found, started = real(self), newest(ports.run.events(), Started)
         if found is None or started is None or next(checks):
             return found
+        if what == "leaderships":
+            return replace(found, leaderships=tuple(one for one in found.leaderships if one.broker != started.node_id))
         return replace(found, series=tuple(one for one in found.series if one.at < started.at - 10))
 
     monkeypatch.setattr(FakeTraffic, "check", check)

@@ -13,7 +13,7 @@ from kafka_rollout.base.errors import RolloutError, TransientError
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.report.run_report import stored_end
 from kafka_rollout.report.spans import spans_of_run
-from kafka_rollout.run.background import BackgroundKey, BackgroundKind, samples_of
+from kafka_rollout.run.background import BackgroundKey, BackgroundKind, series_of
 from kafka_rollout.run.ports import RunStore
 from kafka_rollout.run.view import RunView
 
@@ -75,6 +75,6 @@ def _draw(cluster: str, run_id: str, store: RunStore, settings: Settings) -> str
     except RolloutError:
         names = {}
     key = BackgroundKey(cluster=cluster, run_id=run_id, kind=BackgroundKind.TRAFFIC)
-    samples = samples_of(SqlBackground(database_of(settings)).read(key))
+    samples = series_of(SqlBackground(database_of(settings)).read(key)).series
     has_ended = stored_end(store) is not None
     return traffic_plot(samples, spans_of_run(view, names), now=None if has_ended else time.time(), alone=True)

@@ -16,17 +16,19 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import resource
 import sys
 import time
-from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Mapping
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_rollout.base.errors import RolloutError, TransientError
@@ -52,10 +54,9 @@ from kafka_rollout.run.background import BackgroundKey, BackgroundKind, Backgrou
 from kafka_rollout.run.store.background import SqlBackground
 from kafka_rollout.run.store.leases import SqlChangeLock
 from kafka_rollout.run.store.opening import database_of
-from kafka_rollout.run.traffic import TrafficSample, TrafficVerdict
+from kafka_rollout.run.traffic import TrafficSeries, TrafficVerdict
 from kafka_rollout.traffic.processes.of_run import SO_FAR, Heartbeat
 from kafka_rollout.traffic.processes.traffic import (
-    PARTITIONS,
     TOPICS,
     Client,
     Journal,
@@ -64,9 +65,10 @@ from kafka_rollout.traffic.processes.traffic import (
     compare_journals,
     consumer,
     copy_journals,
+    list_places,
+    place_replicas,
     plain_producer,
     read_log,
-    read_samples,
     remove_journals,
     transactional_producer,
 )
@@ -83,6 +85,7 @@ RATE_RECORDS = 30.0
 RATE_TRANSACTIONS = 3.0
 DRAIN_SECONDS = 90.0
 PROBE_SECONDS = 5.0
+_FILES = 65_536
 _SEQUENCES = 1 << 31  # a sequence continues at 0 after the highest int32 (DefaultRecordBatch.incrementSequence)
 
 
@@ -169,11 +172,12 @@ def _run_traffic(
     *,
     drain_only: bool,
 ) -> None:
+    _allow_connections()
     traffic = Traffic(process, bootstrap_servers, security)
     heartbeat.status = traffic.status
     try:
         if not drain_only:
-            traffic.run(stop, lambda series: heartbeat.beat({"series": series}), lambda: heartbeat.asked)
+            traffic.run(stop, lambda seen: heartbeat.beat(to_json(seen)), lambda: heartbeat.asked)
         if heartbeat.is_replaced:
             return
         heartbeat.state = BackgroundState.COMPARING
@@ -187,6 +191,14 @@ def _run_traffic(
     for discrepancy in result.discrepancies:
         log.error("%s", discrepancy.sentence)
     heartbeat.finish(BackgroundState.STOPPED, result=to_json(result))
+
+
+def _allow_connections() -> None:
+    """Raise the limit of open files, usually 1,024: each client has a connection to each broker."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _FILES if hard == resource.RLIM_INFINITY else min(hard, _FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 class Traffic:
@@ -205,6 +217,7 @@ class Traffic:
             "log_level": 3,
         }
         self._session = str(time.time_ns())
+        self._partitions = 0  # of each topic
         self._producers: list[Client] = []
         self._consumers: list[Client] = []
         self._read_again = self._compared = 0  # records of the log, and acknowledged ones, at the end
@@ -223,29 +236,38 @@ class Traffic:
         }
 
     def create_topics(self) -> None:
-        admin = AdminClient(self._client_settings)
-        replication_factor = self._settings["replication_factor"]
-        topics = [
-            NewTopic(
-                topic,
-                num_partitions=PARTITIONS,
-                replication_factor=replication_factor,
-                # Of its own, because a consumer can read the first record hours later, when its protocol is finalized.
-                config={
-                    "min.insync.replicas": str(max(1, replication_factor - 1)),
-                    "cleanup.policy": "delete",
-                    "retention.ms": "-1",
-                    "retention.bytes": "-1",
-                },
-            )
-            for topic in TOPICS
-        ]
+        """Create the topics. Each broker of the inventory is the preferred leader of a partition of each.
+
+        The controller refuses that if one is not registered, and a policy of the cluster can: then they choose.
+        """
+        admin, brokers = AdminClient(self._client_settings), self._settings["brokers"]
+        copies = min(3, len(brokers))
+        # Of its own, because a consumer can read the first record hours later, when its protocol is finalized.
+        config = {
+            "min.insync.replicas": str(max(1, copies - 1)),
+            "cleanup.policy": "delete",
+            "retention.ms": "-1",
+            "retention.bytes": "-1",
+        }
+        racks = {node.id: node.rack for node in admin.describe_cluster(request_timeout=20).result().nodes}
+        placed = place_replicas({broker: racks.get(broker) for broker in brokers}, copies)
+        partitions = {"num_partitions": len(placed), "config": config}
+        if problem := self._create(admin, **partitions, replica_assignment=placed):
+            log.warning("The cluster places the replicas: %s", problem.args[0])
+            problem = self._create(admin, **partitions, replication_factor=copies)
+        if problem:
+            raise problem
+
+    def _create(self, admin: AdminClient, **how: Any) -> KafkaException | None:
+        """Create the topics that do not exist; return an error."""
+        topics = [NewTopic(topic, **how) for topic in TOPICS]
+        problem = None
         for future in admin.create_topics(topics, operation_timeout=20).values():
             try:
                 future.result()
             except KafkaException as error:
-                if error.args[0].name() != "TOPIC_ALREADY_EXISTS":
-                    raise
+                problem = problem if error.args[0].name() == "TOPIC_ALREADY_EXISTS" else error
+        return problem
 
     def delete_traces(self) -> None:
         """Delete the topics and groups of the test traffic."""
@@ -264,20 +286,23 @@ class Traffic:
     def run(
         self,
         stop: Event,
-        report: Callable[[Sequence[TrafficSample]], None],
+        report: Callable[[TrafficSeries], None],
         asked: Callable[[], str] = lambda: "",
     ) -> None:
-        """Produce and consume until `stop` is set. `report` receives the samples so far, every ten seconds. `asked`
+        """Produce and consume until `stop` is set. `report` receives what was seen so far, every ten seconds. `asked`
         returns the newest request for a check.
         """
         self.create_topics()
-        self._producers = [plain_producer(self._folder, self._client_settings, self._session, RATE_RECORDS)]
+        self._partitions = self._count_partitions()
+        self._producers = [
+            plain_producer(self._folder, self._client_settings, self._session, RATE_RECORDS, self._partitions)
+        ]
         if not ends_transactional_producers(self._lowered):
             self._producers.append(self._transactional_producer())
         self._consumers = [self._consumer("classic")]
         for client in (*self._consumers, *self._producers):
             client.start()
-        samples = Samples(self._folder / f"samples-{self._session}.tsv", read_samples(self._folder))
+        samples = Samples(self._folder, self._session)
         replication = Replication(AdminClient(self._client_settings), stop)
         replication.start()
         probed_at = reported_at = 0.0
@@ -285,9 +310,9 @@ class Traffic:
             samples.take(self._producers, self._consumers, replication.under_replicated)
             if time.monotonic() - reported_at > REPORT_SECONDS:
                 reported_at = time.monotonic()
-                report(samples.series)
+                report(samples.seen(self._producers))
             if (request := asked()) and request != self._so_far.get("asked"):
-                report(samples.series)  # a result without them covers no node step
+                report(samples.seen(self._producers))  # a result without them covers no node step
                 self._so_far = {"asked": request, **self._checked()}
             waits = len(self._producers) == 1 or (len(self._consumers) == 1 and not ends_consumer_groups(self._lowered))
             if waits and time.monotonic() - probed_at > PROBE_SECONDS:
@@ -295,6 +320,7 @@ class Traffic:
                 self._start_possible_clients()
         for client in self._producers:
             client.join(60)
+        samples.seen(self._producers)
 
     def _start_possible_clients(self) -> None:
         """Start the clients that the finalized levels allow now, and that no planned level ends."""
@@ -310,7 +336,8 @@ class Traffic:
             self._consumers[-1].start()
 
     def _transactional_producer(self) -> Client:
-        return transactional_producer(self._folder, self._client_settings, self._session, RATE_TRANSACTIONS)
+        partitions = self._partitions
+        return transactional_producer(self._folder, self._client_settings, self._session, RATE_TRANSACTIONS, partitions)
 
     def _consumer(self, protocol: str) -> Client:
         return consumer(self._folder, self._client_settings, self._group, protocol)
@@ -365,8 +392,9 @@ class Traffic:
         return {"result": to_json(result)}
 
     def check(self, within_s: float = DRAIN_SECONDS) -> TrafficVerdict:
-        """Compare what was acknowledged until now, while the clients go on; without the series, which is reported on
-        its own. Raises TransientError if a group or the reader of the log does not reach what was the end when it
+        """Compare what was acknowledged until now, while the clients go on; without what is reported on its own.
+
+        Raises TransientError if a group or the reader of the log does not reach what was the end when it
         began.
 
         Each record that is acknowledged now is below these ends. So its transaction is decided when all have read so
@@ -382,7 +410,7 @@ class Traffic:
         copy_journals(self._folder, folder, "transactions-*.tsv", "consumed-*.tsv")
         marks = partial(read_marks, self._bootstrap_servers, self._security)
         of_period = compare_journals(folder, marks, self._lowered, starts, period=self._settings["period"])
-        result = replace(with_earlier(self._settings["before"], of_period), series=())
+        result = replace(with_earlier(self._settings["before"], of_period), series=(), leaderships=())
         if result.is_clean:
             remove_journals(folder)
         return result
@@ -398,16 +426,19 @@ class Traffic:
     def _count_compared(self, number: int) -> None:
         self._compared = number
 
+    def _reader(self) -> Consumer:
+        """Return a consumer that joins no group."""
+        return Consumer({**self._client_settings, "group.id": f"{self._group}-ends", "enable.auto.commit": False})
+
+    def _count_partitions(self) -> int:
+        with closing(self._reader()) as reader:
+            return min(Counter(place.topic for place in list_places(reader)).values())
+
     def _end_offsets(self) -> dict[tuple[str, int], int]:
-        reader = Consumer({**self._client_settings, "group.id": f"{self._group}-ends", "enable.auto.commit": False})
-
-        def end(topic: str, partition: int) -> int:
-            return int(reader.get_watermark_offsets(TopicPartition(topic, partition), timeout=20, cached=False)[1])
-
-        try:
-            return {(topic, partition): end(topic, partition) for topic in TOPICS for partition in range(PARTITIONS)}
-        finally:
-            reader.close()
+        with closing(self._reader()) as reader:
+            places = list_places(reader)
+            ends = [reader.get_watermark_offsets(place, timeout=20, cached=False)[1] for place in places]
+            return {(place.topic, place.partition): end for place, end in zip(places, ends, strict=True)}
 
     def compare(self) -> TrafficVerdict:
         """The result over all periods. Topics and groups are deleted if it passed, and stay as evidence if not."""

@@ -37,7 +37,7 @@ from kafka_rollout.run.background import (
     BackgroundKind,
     BackgroundProcess,
     BackgroundState,
-    samples_of,
+    series_of,
 )
 from kafka_rollout.run.ports import ChangeLock
 from kafka_rollout.run.store.background import SqlBackground
@@ -267,7 +267,7 @@ def start_traffic(
     folder, group = folder or traffic_folder(cluster.name, run_id, settings), group or f"kafka-rollout-{run_id}"
     of_period: dict[str, Any] = {
         "group": group,
-        "replication_factor": min(3, len(cluster.brokers)),
+        "brokers": sorted(broker.node_id for broker in cluster.brokers),
         "leased": leased,
         "lowered": dict(lowered or {}),
         "unlocked_s": ALONE_S,
@@ -359,7 +359,8 @@ def check_traffic(
     so_far = found.status[SO_FAR]
     if so_far.get("result") is None:
         raise TransientError(f"The records of the test traffic could not be compared: {so_far.get('error')}")
-    return replace(from_json(TrafficVerdict, so_far["result"]), series=samples_of(found))
+    seen = series_of(found)
+    return replace(from_json(TrafficVerdict, so_far["result"]), series=seen.series, leaderships=seen.leaderships)
 
 
 def _known_result(process: BackgroundProcess) -> TrafficVerdict:
@@ -375,9 +376,8 @@ def _known_result(process: BackgroundProcess) -> TrafficVerdict:
         f"The result of traffic period {process.settings['period']} is unknown: {why}. Its journals are in "
         f"{process.folder} on host {process.host}."
     )
-    unknown = replace(
-        not_compared(process.host, sentence), series=from_json(TrafficSeries, process.result or {}).series
-    )
+    seen = from_json(TrafficSeries, process.result or {})
+    unknown = replace(not_compared(process.host, sentence), series=seen.series, leaderships=seen.leaderships)
     return with_earlier(process.settings["before"], unknown)
 
 

@@ -9,7 +9,7 @@ Lines are tab-separated. `acknowledged-*.tsv`: topic, partition, offset, record 
 `transactions-*.tsv`: transaction, outcome (a later line for the same transaction wins).
 `refused-*.tsv`: topic, partition, epoch seconds, error.
 `consumed-<group>.tsv` and `log.tsv`: topic, partition, offset, record id. `gaps-*.tsv`: client, longest gap in seconds.
-`samples-*.tsv`: the fields of a `TrafficSample` as JSON values.
+`samples-*.tsv`: the fields of a `TrafficSample` as JSON values. `leaderships-*.tsv`, whole: those of a `Leadership`.
 The last line is dropped if its writer was killed in the middle of it.
 """
 
@@ -20,9 +20,11 @@ import logging
 import os
 import shutil
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
+from math import ceil
 from pathlib import Path
 from statistics import mean
 from threading import Event, Lock, Thread
@@ -32,12 +34,15 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from confluent_kafka.admin import AdminClient
 
 from kafka_rollout.base.errors import TransientError
+from kafka_rollout.base.system.files import write_whole
 from kafka_rollout.features.rules import ends_consumer_groups, ends_transactional_producers
 from kafka_rollout.run.traffic import (
     PLAIN_PRODUCER,
     SILENCE_S,
     TRANSACTIONAL_PRODUCER,
+    Leadership,
     TrafficSample,
+    TrafficSeries,
     TrafficVerdict,
     TransactionOutcome,
     condense,
@@ -61,8 +66,9 @@ NO_TRANSACTION = "-"
 PLAIN_TOPIC = "kafka-rollout-traffic-plain"
 TRANSACTIONAL_TOPIC = "kafka-rollout-traffic-transactional"
 TOPICS = (PLAIN_TOPIC, TRANSACTIONAL_TOPIC)
-PARTITIONS = 6  # of each topic
+PARTITIONS = 6  # of each topic, or one for each broker
 RECORDS_PER_TRANSACTION = 5
+CYCLE_SECONDS = 10.0  # in which each partition gets a record: more partitions than the rate has time for raise the rate
 ABORT_EVERY = 10  # transactions, one of which is aborted; a consumer must not deliver its records
 FLUSH_SECONDS = 0.2
 DELIVERY_TIMEOUT_MS = 15 * 60_000
@@ -85,8 +91,6 @@ class SampleWindow:
     """Of each acknowledged record."""
     failed: int = 0
     silent_s: float = 0.0
-    leaders: dict[str, int] = field(default_factory=dict)
-    """Broker → records that it acknowledged as a leader; 0 as in a `TrafficSample`."""
 
 
 @dataclass(slots=True)
@@ -97,6 +101,7 @@ class Client:
     body: Callable[[Client], None]
     stop: Event = field(default_factory=Event)
     clock: Callable[[], float] = time.monotonic
+    wall_clock: Callable[[], float] = time.time
     longest_s: float = 0.0
     """The longest time between two acknowledgements or records."""
     count: int = 0
@@ -108,13 +113,16 @@ class Client:
     window: SampleWindow = field(default_factory=SampleWindow)
     longest_of_partition_s: float = 0.0
     """The longest time of a producer between two acknowledgements in one partition: the others hide it."""
+    leaderships: list[Leadership] = field(default_factory=list)
     _last: float | None = None
     _last_of: dict[tuple[str, int], float] = field(default_factory=dict)
-    _leaders: dict[tuple[str, int], tuple[int, float]] = field(default_factory=dict)
-    """The leader by (topic, partition), and when it began to lead or was last seen to acknowledge."""
+    _leaders: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    """The leader by (topic, partition), when it was last noted."""
     _leaders_at: float = 0.0
-    _unassigned: Counter[tuple[str, int]] = field(default_factory=Counter)
-    """Records that were acknowledged since then."""
+    _unassigned: set[tuple[str, int]] = field(default_factory=set)
+    """Partitions in which a record was acknowledged since then."""
+    _leading: dict[int, int] = field(default_factory=dict)
+    """Broker that has led a partition all the time since its last leadership → index of the leadership."""
     _thread: Thread | None = None
 
     def start(self) -> None:
@@ -146,27 +154,31 @@ class Client:
             self.window.latency_s.append(latency_s)
         topic, partition, offset = cast(_Place, (message.topic(), message.partition(), _offset(message)))
         self.reached[topic, partition] = max(offset + 1, self.reached.get((topic, partition), 0))
-        self._unassigned[topic, partition] += 1
+        self._unassigned.add((topic, partition))
         now = self.clock()
         gap = now - self._last_of.get((topic, partition), now)
         self._last_of[topic, partition], self.longest_of_partition_s = now, max(self.longest_of_partition_s, gap)
 
     def note_leaders(self, leaders: Mapping[tuple[str, int], int]) -> None:
-        """Count what was acknowledged since the last call for the leaders, to which the client sends.
+        """Note what was acknowledged since the last call for the leaders, to which the client sends.
 
-        Not for one that has changed since, and for none after more than SILENCE_S: it can have changed twice.
+        Not for one that has changed since, and for none after more than SILENCE_S: it can have changed twice. The
+        leadership of a broker ends when it leads no partition, as when it stops.
         """
-        now, acknowledged = self.clock(), self._unassigned
-        is_late, self._leaders_at, self._unassigned = now - self._leaders_at > SILENCE_S, now, Counter()
-        for place, leader in leaders.items():
-            before, since = self._leaders.get(place, (_NO_LEADER, now))
-            if is_late or leader != before or leader < 0:
-                self._leaders[place] = leader, now
-            elif number := acknowledged[place]:
-                self._leaders[place] = leader, now
-                self.window.leaders[str(leader)] = self.window.leaders.get(str(leader), 0) + number
-            elif now - since >= SILENCE_S:
-                self.window.leaders.setdefault(str(leader), 0)
+        acknowledged, self._unassigned = self._unassigned, set()
+        before, self._leaders = self._leaders, leaders
+        passed_s = self.clock() - self._leaders_at
+        self._leaders_at += passed_s
+        is_late, at = passed_s > SILENCE_S, self.wall_clock() - passed_s
+        leading = set() if is_late else {*leaders.values()}
+        self._leading = {broker: index for broker, index in self._leading.items() if broker in leading}
+        for place in () if is_late else acknowledged:
+            if (broker := leaders.get(place, _NO_LEADER)) == before.get(place) and broker != _NO_LEADER:
+                if (index := self._leading.get(broker)) is not None:
+                    self.leaderships[index] = self.leaderships[index]._replace(until=at)
+                else:
+                    self._leading[broker] = len(self.leaderships)
+                    self.leaderships.append(Leadership(self.name, broker, at, at))
 
     def take_window(self) -> SampleWindow:
         """Return the window, with the time without a sign of life until now, and begin a new one."""
@@ -185,8 +197,44 @@ class Client:
             self._thread.join(timeout_s)
 
 
-def plain_producer(folder: Path, security: Mapping[str, Any], session: str, rate: float) -> Client:
-    """An idempotent producer with acks=all; `rate` in records per second."""
+def place_replicas(racks: Mapping[int, str | None], copies: int) -> list[list[int]]:
+    """Return the brokers of each partition of a topic, its preferred leader first. Each broker leads one.
+
+    `racks`: of all brokers. As far as the racks allow, replicas of a partition are in different ones.
+    """
+    of_racks: dict[str | None, list[int]] = defaultdict(list)
+    for broker in sorted(racks):
+        of_racks[racks[broker]].append(broker)
+    ring = [broker for row in zip_longest(*of_racks.values()) for broker in row if broker is not None]
+    placed = []
+    for number in range(max(PARTITIONS, len(ring))):
+        at = number % len(ring)
+        leader, *others = ring[at:] + ring[:at]
+        replicas = [leader]
+        while len(replicas) < copies:
+            used = {racks[broker] for broker in replicas}
+            replicas.append(min(others, key=lambda broker: (broker in replicas, racks[broker] in used)))
+        placed.append(replicas)
+    return placed
+
+
+def list_places(reader: Consumer) -> list[TopicPartition]:
+    """Return the partitions of the topics. Raises TransientError if a broker does not list them within 30 s."""
+    deadline = time.monotonic() + _OLD_S
+    while True:
+        found = {topic: reader.list_topics(topic, timeout=20).topics[topic] for topic in TOPICS}
+        if all(one.error is None and one.partitions for one in found.values()):
+            return [TopicPartition(topic, number) for topic, one in found.items() for number in sorted(one.partitions)]
+        if time.monotonic() > deadline:
+            raise TransientError("The topics of the test traffic are not listed.")
+        time.sleep(1.0)
+
+
+def plain_producer(
+    folder: Path, security: Mapping[str, Any], session: str, rate: float, partitions: int = PARTITIONS
+) -> Client:
+    """An idempotent producer with acks=all; `rate` in records per second, at least. It writes to all partitions."""
+    pause_s = 1 / max(rate, partitions / CYCLE_SECONDS)
     journal = Journal(folder / f"acknowledged-plain-{session}.tsv")
     refused = RefusedJournal(folder / f"refused-plain-{session}.tsv", in_transactions=False)
 
@@ -209,20 +257,25 @@ def plain_producer(folder: Path, security: Mapping[str, Any], session: str, rate
             number += 1
             record_id = f"p-{session}-{number}"
             try:
-                producer.produce(PLAIN_TOPIC, key=record_id, value=b"x" * 64, on_delivery=delivered)
+                producer.produce(PLAIN_TOPIC, b"x" * 64, record_id, number % partitions, on_delivery=delivered)
             except BufferError:  # nothing is acknowledged for some time: wait
                 producer.poll(0.5)
             producer.poll(0)
             journal.flush()
-            client.stop.wait(1 / rate)
+            client.stop.wait(pause_s)
         producer.flush(30)
         journal.flush()
 
     return Client(PLAIN_PRODUCER, body)
 
 
-def transactional_producer(folder: Path, security: Mapping[str, Any], session: str, rate: float) -> Client:
-    """Transactions of a few records each, one in ten aborted; `rate` in transactions per second."""
+def transactional_producer(
+    folder: Path, security: Mapping[str, Any], session: str, rate: float, partitions: int = PARTITIONS
+) -> Client:
+    """Transactions of a few records each, one in ten aborted; `rate` in transactions per second. It writes to all
+    partitions.
+    """
+    records = max(RECORDS_PER_TRANSACTION, ceil(partitions / rate / CYCLE_SECONDS))
     journal = Journal(folder / f"acknowledged-transactional-{session}.tsv")
     refused = RefusedJournal(folder / f"refused-transactional-{session}.tsv", in_transactions=True)
     outcomes = Journal(folder / f"transactions-{session}.tsv")
@@ -280,15 +333,14 @@ def transactional_producer(folder: Path, security: Mapping[str, Any], session: s
                     journal.write(message.topic(), message.partition(), _offset(message), key, name)
 
             producer.begin_transaction()
-            for index in range(RECORDS_PER_TRANSACTION):
-                key = f"{name}-{index}"
-                producer.produce(TRANSACTIONAL_TOPIC, key=key, value=b"y" * 64, on_delivery=delivered)
-            commit = number % ABORT_EVERY != 0
+            for index in range(records):
+                key, partition = f"{name}-{index}", (number * records + index) % partitions
+                producer.produce(TRANSACTIONAL_TOPIC, b"y" * 64, key, partition, on_delivery=delivered)
+            commit = (number + number // 1_000) % ABORT_EVERY != 0  # shifted, or some partitions have aborted ones only
             if not commit:
                 producer.flush(30)  # aborted records must be in the log; an abort would purge them from the queue
-            is_committed = finish(producer, name, commit)
+            client.count += records if finish(producer, name, commit) else 0
             client.sign_of_life()
-            client.count += RECORDS_PER_TRANSACTION if is_committed else 0
             journal.flush()
             client.stop.wait(1 / rate)
 
@@ -431,14 +483,16 @@ def _text(value: bytes | str | None) -> str:
 
 
 class Samples:
-    """Takes one sample a call, into the journal and into `series`, which stays bounded.
+    """Takes one sample a call, into the journal and into `series`, which stays bounded. `session`: of the process.
 
-    `earlier`: samples of a killed process of the same traffic period.
+    Those of a killed process of the same traffic period, in the same folder, are kept.
     """
 
-    def __init__(self, path: Path, earlier: Iterable[TrafficSample]) -> None:
-        self.series = condense(earlier)
-        self._journal = Journal(path)
+    def __init__(self, folder: Path, session: str) -> None:
+        self.series = condense(read_samples(folder))
+        self._earlier = tuple(read_leaderships(folder))
+        self._leaderships = folder / f"leaderships-{session}.tsv"
+        self._journal = Journal(folder / f"samples-{session}.tsv")
         self._acknowledged = dict[str, int]()
         self._at = time.time()
 
@@ -458,12 +512,18 @@ class Samples:
             under_replicated=under_replicated,
             lag=max((_lag(producers, client) for client in consumers), default=None),
             committed=since.get(TRANSACTIONAL_PRODUCER),
-            leaders={client.name: window.leaders for client, window in zip(producers, windows, strict=True)},
         )
         self._at, self._acknowledged = now, acknowledged
         self._journal.write(*map(json.dumps, sample))
         self._journal.flush()
         self.series = condense((*self.series, sample))
+
+    def seen(self, producers: Sequence[Client]) -> TrafficSeries:
+        """Return the samples and leaderships so far, and write the leaderships."""
+        own = [one for client in producers for one in tuple(client.leaderships)]
+        lines = ("\t".join(map(str, one)) for one in own)
+        write_whole(self._leaderships, "".join(f"{line}\n" for line in lines).encode())
+        return TrafficSeries(series=self.series, leaderships=(*self._earlier, *own))
 
 
 def _lag(producers: Iterable[Client], consumer: Client) -> int:
@@ -576,6 +636,13 @@ def read_samples(folder: Path) -> Iterator[TrafficSample]:
             yield TrafficSample(*map(json.loads, fields))
 
 
+def read_leaderships(folder: Path) -> Iterator[Leadership]:
+    """The leaderships of one traffic period, those of killed processes included."""
+    for path in sorted(folder.glob("leaderships-*.tsv")):
+        for producer, broker, since, until in read_lines(path, len(Leadership._fields)):
+            yield Leadership(producer, int(broker), float(since), float(until))
+
+
 @dataclass(frozen=True, slots=True)
 class _Read:
     """The records of one reader. Each iteration reads its journal."""
@@ -629,7 +696,7 @@ def compare_journals(
         read_marks,
         left_out=left_out,
         series=read_samples(folder),
-        partitions=dict.fromkeys(TOPICS, PARTITIONS),
+        leaderships=tuple(read_leaderships(folder)),
         log_starts=log_starts,
         refused=refused,
         passes=1 + size // _BYTES_A_PASS,
@@ -663,8 +730,7 @@ def read_log(
     path.unlink(missing_ok=True)
     journal, number = Journal(path), 0
     try:
-        places = [TopicPartition(topic, partition) for topic in TOPICS for partition in range(PARTITIONS)]
-        ranges = {(one.topic, one.partition): _offsets(reader, one) for one in places}
+        ranges = {(one.topic, one.partition): _offsets(reader, one) for one in list_places(reader)}
         left = {place: end for place, (start, end) in ranges.items() if start < end}
         reader.assign([TopicPartition(*place, ranges[place][0]) for place in left])
         moved_at = clock()

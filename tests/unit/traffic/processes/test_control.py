@@ -20,7 +20,7 @@ from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.run.background import BackgroundKey, BackgroundKind, BackgroundProcess, BackgroundState
 from kafka_rollout.run.store.background import SqlBackground
 from kafka_rollout.run.store.tables import background
-from kafka_rollout.run.traffic import TrafficSample, TrafficVerdict
+from kafka_rollout.run.traffic import Leadership, TrafficSample, TrafficVerdict
 from kafka_rollout.traffic.processes import of_run
 from kafka_rollout.traffic.processes.of_run import (
     ALONE_S,
@@ -171,6 +171,8 @@ def check(control: BackgroundControl) -> TrafficVerdict | None:
 
 
 SAMPLE = TrafficSample(1.0, 1.0, 30)
+LED = Leadership("producer-plain", 3, 1.0, 2.0)
+SEEN: dict[str, Any] = {"series": (SAMPLE,), "leaderships": (LED,)}
 
 
 def answer_checks(record: SqlBackground, monkeypatch: pytest.MonkeyPatch, **answer: Any) -> list[str]:
@@ -184,7 +186,7 @@ def answer_checks(record: SqlBackground, monkeypatch: pytest.MonkeyPatch, **answ
         assert process is not None
         assert process.asked == requests[-1]
         status = {SO_FAR: {"asked": process.asked, **answer}}
-        record.report(process, BackgroundState.RUNNING, pid=1, status=status, result={"series": [SAMPLE]})
+        record.report(process, BackgroundState.RUNNING, pid=1, status=status, result=SEEN)
         return requests[-1]
 
     monkeypatch.setattr(SqlBackground, "request_check", request_check)
@@ -196,7 +198,7 @@ def test_running_traffic_compares_its_records_so_far_as_often_as_it_is_asked(
 ) -> None:
     registered(record, "elsewhere", pid=1, folder="/journals")
     requests = answer_checks(record, monkeypatch, result=asdict(PASSED))
-    assert check(control) == check(control) == replace(PASSED, series=(SAMPLE,)), "they show which node steps it covers"
+    assert check(control) == check(control) == replace(PASSED, **SEEN), "they show which node steps it covers"
     assert len(set(requests)) == 2
     process = record.read(KEY)
     assert process is not None
@@ -258,12 +260,13 @@ def test_traffic_after_an_unknown_period_never_passes(
     control: BackgroundControl, record: SqlBackground, spawned: list[BackgroundProcess], tmp_path: Path
 ) -> None:
     first = registered(record, "elsewhere", pid=1, folder="/journals", age_s=3600)
-    record.report(first, BackgroundState.FAILED, pid=1, status={}, result={"series": [SAMPLE]})
+    record.report(first, BackgroundState.FAILED, pid=1, status={}, result=SEEN)
     second = start(control, tmp_path)
     assert (second.folder, second.settings["group"]) == (str(tmp_path / "period-2"), "g-2")
     before = TypeAdapter(TrafficVerdict).validate_python(second.settings["before"])
     assert [each.kind for each in before.discrepancies] == ["unknown"]
-    assert before.series == (SAMPLE,), "what it had acknowledged is known"
+    assert replace(before, **SEEN) == before, "what it had acknowledged is known"
+    assert second.settings["brokers"] == [SPEC.brokers[0].node_id]
 
 
 @pytest.mark.parametrize("host", [host_name(), "elsewhere"])

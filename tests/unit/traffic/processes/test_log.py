@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -47,6 +48,10 @@ class Reader:
         assert settings["isolation.level"] == "read_committed"
         assert settings["auto.offset.reset"] == "error"
         self.left: dict[int, list[Message]] = {}
+
+    def list_topics(self, topic: str, *, timeout: float) -> Any:
+        of_topic = SimpleNamespace(error=None, partitions=dict.fromkeys(range(6)))
+        return SimpleNamespace(topics={topic: of_topic})
 
     def get_watermark_offsets(self, place: TopicPartition, *, timeout: float, cached: bool) -> tuple[int, int]:
         start, _, end = self.logs.get(place.partition, (0, [], 0)) if place.topic == PLAIN_TOPIC else (0, [], 0)

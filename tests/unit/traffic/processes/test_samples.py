@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from threading import Event
@@ -13,13 +14,16 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from kafka_rollout.run.traffic import Leadership
 from kafka_rollout.traffic.processes import traffic as processes
 from kafka_rollout.traffic.processes.traffic import (
+    RECORDS_PER_TRANSACTION,
     Client,
     RefusedJournal,
     Replication,
     Samples,
     compare_journals,
+    place_replicas,
     plain_producer,
     read_samples,
     statistics,
@@ -41,7 +45,7 @@ def message(offset: int, latency_s: float | None) -> Any:
 
 def test_a_sample_has_what_the_clients_experienced_since_the_one_before(tmp_path: Path) -> None:
     producer, fast, slow = client("p"), client("f"), client("s")
-    samples = Samples(tmp_path / "samples-1.tsv", ())
+    samples = Samples(tmp_path, "1")
     for offset, latency_s in ((4, 0.010), (5, 0.030), (6, None)):
         producer.acknowledged(message(offset, latency_s))
         producer.count += 1
@@ -56,7 +60,7 @@ def test_a_sample_has_what_the_clients_experienced_since_the_one_before(tmp_path
     assert second.under_replicated == 3
     assert second.at == pytest.approx(first.at + first.seconds, abs=0.01)
     assert samples.series == (first, second)
-    assert Samples(tmp_path / "samples-2.tsv", read_samples(tmp_path)).series == (first, second)
+    assert Samples(tmp_path, "2").series == (first, second)
 
 
 def test_the_time_without_a_sign_of_life_grows_while_nothing_is_acknowledged() -> None:
@@ -72,13 +76,13 @@ def test_the_time_without_a_sign_of_life_grows_while_nothing_is_acknowledged() -
 
 
 def test_a_line_that_a_kill_cut_is_no_sample(tmp_path: Path) -> None:
-    (tmp_path / "samples-1.tsv").write_text("1.0\t1.0\t4\t0\tnull\tnull\t0.1\tnull\t0\t2\t{}\n2.0\t1.0\t4")
+    (tmp_path / "samples-1.tsv").write_text("1.0\t1.0\t4\t0\tnull\tnull\t0.1\tnull\t0\t2\n2.0\t1.0\t4")
     assert [(one.acknowledged, one.committed) for one in read_samples(tmp_path)] == [(4, 2)]
 
 
 def test_a_sample_counts_each_producer_that_runs(tmp_path: Path) -> None:
     plain, transactional = client("producer-plain"), client("producer-transactional")
-    samples = Samples(tmp_path / "samples-1.tsv", ())
+    samples = Samples(tmp_path, "1")
     plain.count = 4
     samples.take([plain], [], None)
     transactional.count = 5
@@ -137,36 +141,95 @@ def reported(**leaders: int) -> str:
     return json.dumps({"topics": {"t": {"topic": "t", "partitions": {**partitions, "-1": {"leader": -1}}}}})
 
 
-def test_a_record_is_counted_for_the_leader_that_stayed_the_same_while_it_was_acknowledged(tmp_path: Path) -> None:
+def test_a_record_is_an_acknowledgement_of_the_leader_that_stayed_the_same() -> None:
     now = [100.0]
-    producer = Client("producer-plain", lambda client: None, clock=lambda: now[0])
+    producer = Client("p", lambda client: None, clock=lambda: now[0], wall_clock=lambda: 1_000.0 + now[0])
     report = statistics(producer)["stats_cb"]
 
-    def after(seconds: float, acknowledged: int, **leaders: int) -> dict[str, int]:
+    def after(seconds: float, acknowledged: int, **leaders: int) -> list[tuple[int, float, float]]:
         for offset in range(acknowledged):
             producer.acknowledged(message(offset, None))
         now[0] += seconds
         report(reported(**leaders))
-        return dict(producer.take_window().leaders)
+        return [(one.broker, one.since - 1_100, one.until - 1_100) for one in producer.leaderships]
 
-    assert after(1, 3, p0=1, p1=2) == {}, "the leader before is unknown"
-    assert after(1, 3, p0=1, p1=2) == {"1": 3}
-    assert after(1, 3, p0=2, p1=2) == {}, "of broker 1 or 2"
-    assert after(1, 3, p0=2, p1=2) == {"2": 3}
-    assert after(6, 3, p0=2, p1=2) == {}, "it can have led and lost it in between"
-    assert after(1, 3, p0=2, p1=1) == {"2": 3}
-    assert [after(1, 0, p0=2, p1=1) for _ in range(5)] == [{}, {}, {}, {}, {"1": 0, "2": 0}]
-    assert after(1, 1, p0=2, p1=1) == {"1": 0, "2": 1}
-    assert after(1, 0, p0=-1, p1=1) == {"1": 0}
-    assert after(1, 0, p0=1, p1=2) == {}
+    assert after(1, 3, p0=1, p1=2) == [], "the leader before is unknown"
+    assert after(1, 3, p0=1, p1=2) == [(1, 1, 1)], "not before the call before"
+    assert after(1, 0, p0=1, p1=2) == [(1, 1, 1)]
+    assert after(4, 2, p0=1, p1=2) == [(1, 1, 3)]
+    assert after(1, 3, p0=2, p1=2) == [(1, 1, 3)], "of broker 1 or 2"
+    assert after(1, 3, p0=2, p1=2) == [(1, 1, 3), (2, 8, 8)]
+    assert after(6, 3, p0=2, p1=2) == [(1, 1, 3), (2, 8, 8)], "it can have led and lost it in between"
+    assert after(1, 3, p0=2, p1=1) == [(1, 1, 3), (2, 8, 8), (2, 15, 15)], "and have been restarted"
+    assert after(30, 0, p0=-1, p1=1)[3:] == []
+    assert after(1, 3, p0=-1, p1=1)[3:] == [], "no leader acknowledged it"
+    assert after(1, 3, p0=1, p1=2)[3:] == []
+    assert after(1, 3, p0=1, p1=2)[3:] == [(1, 48, 48)], "it had no partition"
 
 
-def test_a_sample_has_the_leaders_of_each_producer(tmp_path: Path) -> None:
+def test_leaderships_are_reported_with_those_of_a_killed_process(tmp_path: Path) -> None:
     plain, transactional = client("producer-plain"), client("producer-transactional")
-    plain.window.leaders, transactional.window.leaders = {"1": 4, "3": 0}, {"1": 2}
-    Samples(tmp_path / "samples-1.tsv", ()).take([plain, transactional], [], None)
-    (sample,) = read_samples(tmp_path)
-    assert sample.leaders == {"producer-plain": {"1": 4, "3": 0}, "producer-transactional": {"1": 2}}
+    samples = Samples(tmp_path, "1")
+    plain.leaderships.append(Leadership(plain.name, 1, 10.5, 20.25))
+    samples.seen([plain])
+    plain.leaderships[0] = first = Leadership(plain.name, 1, 10.5, 30.0)
+    transactional.leaderships.append(second := Leadership(transactional.name, 2, 20.0, 20.0))
+    assert samples.seen([plain, transactional]).leaderships == (first, second)
+    later = client("producer-plain")
+    later.leaderships.append(third := Leadership(plain.name, 1, 40.0, 50.0))
+    assert Samples(tmp_path, "2").seen([later]).leaderships == (first, second, third)
+    (tmp_path / "log.tsv").touch()
+    assert compare_journals(tmp_path, lambda positions: {}, {}).leaderships == (first, second, third)
+
+
+@pytest.mark.parametrize("brokers", [1, 2, 3, 4, 6, 7, 12, 30, 300])
+@pytest.mark.parametrize("racks", [0, 1, 2, 3, 5])
+def test_each_broker_is_the_preferred_leader_of_a_partition(brokers: int, racks: int) -> None:
+    copies, rack_of = min(3, brokers), {broker: f"r{broker % racks}" if racks else None for broker in range(brokers)}
+    placed = place_replicas(rack_of, copies)
+    assert {replicas[0] for replicas in placed} == {*range(brokers)}
+    assert len(placed) == max(6, brokers)
+    for replicas in placed:
+        assert len(replicas) == len({*replicas}) == copies
+        assert len({rack_of[broker] for broker in replicas}) == min(copies, len({*rack_of.values()}))
+    replicas_of = Counter(broker for replicas in placed for broker in replicas)
+    if racks < 2 or brokers % racks == 0:
+        assert max(replicas_of.values()) - min(replicas_of.values()) <= 3, "none has many more than the others"
+
+
+def test_racks_of_different_sizes_are_used_as_far_as_they_go() -> None:
+    placed = place_replicas({1: "a", 2: "a", 3: "a", 4: "a", 5: "b", 6: None}, 3)
+    assert [sorted(replicas)[-2:] for replicas in placed] == [[5, 6]] * 6
+
+
+@pytest.mark.parametrize("partitions", [4, 40, 700])
+@pytest.mark.parametrize(
+    ("produce", "rate", "records"), [(plain_producer, 30.0, 1), (transactional_producer, 3.0, RECORDS_PER_TRANSACTION)]
+)
+def test_each_partition_gets_a_record_in_ten_seconds(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    partitions: int,
+    produce: Callable[[Path, dict[str, Any], str, float, int], Client],
+    rate: float,
+    records: int,
+) -> None:
+    """And no more records are sent than at the usual rate, or than that needs."""
+    sent, waited = list[int](), list[float]()
+
+    class Sending(Refusing):
+        def produce(self, topic: str, value: bytes, key: str, partition: int, **options: Any) -> None:
+            sent.append(partition)
+
+        def commit_transaction(self, timeout_s: float) -> None: ...
+
+    monkeypatch.setattr(processes, "Producer", Sending)
+    producer = produce(tmp_path, {}, "1", rate, partitions)
+    producer.stop = cast(Event, SimpleNamespace(is_set=lambda: sum(waited) > 10.0, wait=waited.append))
+    producer.body(producer)
+    assert {*sent} == {*range(partitions)}
+    assert len(sent) == pytest.approx(max(10 * rate * records, partitions), rel=0.1)
 
 
 @pytest.mark.parametrize(
@@ -214,21 +277,19 @@ def test_the_partitions_that_lack_a_replica_are_counted_and_an_old_count_is_unkn
 
 @pytest.mark.parametrize(("produce", "rate"), [(plain_producer, 100.0), (transactional_producer, 20.0)])
 def test_librdkafka_reports_the_leaders_to_which_a_producer_sends(
-    tmp_path: Path, produce: Callable[[Path, dict[str, Any], str, float], Client], rate: float
+    tmp_path: Path, produce: Callable[[Path, dict[str, Any], str, float, int], Client], rate: float
 ) -> None:
     """Against the brokers that librdkafka has for tests."""
-    producer = produce(tmp_path, {"test.mock.num.brokers": 3, "bootstrap.servers": "none", "log_level": 3}, "1", rate)
-    samples, seen = Samples(tmp_path / "samples-1.tsv", ()), set[str]()
+    mock = {"test.mock.num.brokers": 3, "bootstrap.servers": "none", "log_level": 3}
+    producer = produce(tmp_path, mock, "1", rate, 4)
     producer.start()
     try:
         for _ in range(300):
             time.sleep(0.1)
-            samples.take([producer], [], None)
-            seen |= {broker for broker, number in samples.series[-1].leaders[producer.name].items() if number}
-            if seen:
+            if producer.leaderships:
                 break
     finally:
         producer.stop.set()
         producer.join(30)
-    assert seen
-    assert seen <= {"1", "2", "3"}
+    assert producer.leaderships
+    assert {one.broker for one in producer.leaderships} <= {1, 2, 3}
