@@ -49,8 +49,8 @@ class Loss:
 
     @property
     def identity(self) -> tuple[str, str]:
-        """Key of the same loss in two reports. Of fields that Kafka itself writes all the time, it is the kind."""
-        return (self.kind, "" if self.kind in _WRITTEN_BY_KAFKA else self.subject)
+        """Key of the same loss in two reports. Of fields that each broker or partition has, it is the kind."""
+        return (self.kind, "" if self.kind in _OF_ALL else self.subject)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +110,12 @@ _FIELD_KINDS = {
     ("PartitionRecord", "lastKnownElr"): "last known eligible leader replicas",
     ("PartitionRecord", "leaderRecoveryState"): "leader recovery state",
 }
-_WRITTEN_BY_KAFKA = frozenset(_FIELD_KINDS.values()) - {"cordoned log directories"}
+_OF_ALL = {
+    _FIELD_KINDS["RegisterBrokerRecord", "logDirs"],
+    _FIELD_KINDS["RegisterBrokerRecord", "isMigratingZkBroker"],
+    _FIELD_KINDS["RegisterBrokerRecord", "inControlledShutdown"],
+    _FIELD_KINDS["PartitionRecord", "directories"],
+}
 _SECRETS = {
     *(("UserScramCredentialRecord", name) for name in ("salt", "storedKey", "serverKey")),
     ("DelegationTokenRecord", "hmac"),

@@ -183,6 +183,20 @@ def test_what_kafka_itself_writes_all_the_time_is_not_new(tmp_path: Path) -> Non
         refuse_new_losses(Run(ports, plan))
 
 
+@pytest.mark.parametrize("kind", ["eligible leader replicas", "last known eligible leader replicas"])
+def test_an_approved_loss_of_replicas_of_one_partition_covers_no_other_partition(tmp_path: Path, kind: str) -> None:
+    cluster = FakeCluster(R431, finalized={"metadata.version": 21})
+    approved_loss = Loss(kind, "orders-0", f"orders-0 loses its {kind}: 2, 3.")
+    cluster.losses = [approved_loss]
+    ports = fake_ports(cluster, tmp_path)
+    plan = approved(ports, unsafe=True)
+    refuse_new_losses(Run(ports, plan))
+    cluster.losses = [approved_loss, *(Loss(kind, f"orders-{n}", f"orders-{n} loses its {kind}: 1.") for n in (1, 2))]
+    with pytest.raises(RefusedError, match="orders-1 loses its") as refused:
+        refuse_new_losses(Run(ports, plan))
+    assert "orders-0" not in refused.value.sentence
+
+
 def test_a_new_meaning_of_acls_is_new_also_if_the_plan_names_others(tmp_path: Path) -> None:
     cluster = FakeCluster(R431, finalized={"metadata.version": 21})
     cluster.losses = [Loss(ACCESS, "User:alice", "User:alice gains READ on topic orders.")]
