@@ -14,6 +14,7 @@ from kafka_rollout.base.errors import RefusedError, RolloutError, SkippedStepErr
 from kafka_rollout.base.wording import few, few_sentences
 from kafka_rollout.control.approval import accepted_doubts, refuse_unproved
 from kafka_rollout.model.broker_views import find_disagreements
+from kafka_rollout.model.configs import ExpectedConfigs
 from kafka_rollout.model.contents import (
     PARTS,
     ClusterInventory,
@@ -51,6 +52,7 @@ COMPARED = {
     ComparedAfter.APPROVAL: "state/after-approval.json",
     ComparedAfter.LEVELS: "state/after-levels.json",
     ComparedAfter.DOWNGRADE: "state/after-downgrade.json",
+    ComparedAfter.ROLLBACK: "state/after-rollback.json",
 }
 STATE_LOST = Difference(
     kind="state before the run",
@@ -97,16 +99,21 @@ def load_state_before(ports: ReadPorts) -> ClusterInventory | None:
 def compare_with_state(run: Run, after: ComparedAfter) -> tuple[Difference, ...]:
     """Return and record every difference. Those that an approver accepted after the roll are accepted later too.
 
-    After an approval the test traffic is not compared: `refuse_unproved_traffic` does that. A stored state that is lost
-    is a difference: what changed is unknown.
+    After an approval the test traffic is not compared: `refuse_unproved_traffic` does that. After a rollback neither is
+    the traffic, which ends then, nor the meaning of the ACLs: the source runs again, so nothing of the target is
+    expected. A stored state that is lost is a difference: what changed is unknown.
     """
     before = load_state_before(run.ports)
     doubts = accepted_doubts(run)
-    accepted = accepted_differences(run) if after in (ComparedAfter.APPROVAL, ComparedAfter.LEVELS) else frozenset()
-    is_downgrade = after is ComparedAfter.DOWNGRADE
+    is_first = after in (ComparedAfter.ROLL, ComparedAfter.DOWNGRADE)
+    accepted = frozenset[str]() if is_first else accepted_differences(run)
+    is_downgrade, is_rollback = after is ComparedAfter.DOWNGRADE, after is ComparedAfter.ROLLBACK
     dropped = dropped_settings(run.ports)
     expected = replace(find_expected_configs(run.plan, run.ports.catalogue), dropped=dropped)
-    unserved = find_unserved_types(levels_now(run.ports).finalized.known()) if is_downgrade else frozenset[str]()
+    if is_rollback:
+        expected = ExpectedConfigs(dynamic=expected.dynamic, dropped=dropped)
+    lowers = is_downgrade or is_rollback  # a downgrade that is rolled back leaves its levels lowered
+    unserved = find_unserved_types(levels_now(run.ports).finalized.known()) if lowers else frozenset[str]()
 
     def differences_of(before: ClusterInventory, now: ClusterInventory) -> tuple[Difference, ...]:
         if is_downgrade and run.plan.lowering is Lowering.OFFLINE:
@@ -138,10 +145,13 @@ def compare_with_state(run: Run, after: ComparedAfter) -> tuple[Difference, ...]
     differences = in_order(
         (
             *differences,
-            *(replace(difference, accepted=difference.sentence in accepted) for difference in _access(run, now)),
+            *(
+                replace(difference, accepted=difference.sentence in accepted)
+                for difference in (() if is_rollback else _access(run, now))
+            ),
             *(
                 Difference("test traffic", "cluster", sentence, accepted=sentence in accepted or sentence in doubts)
-                for sentence in (() if after is ComparedAfter.APPROVAL else record_traffic_so_far(run))
+                for sentence in (() if is_rollback or after is ComparedAfter.APPROVAL else record_traffic_so_far(run))
             ),
         )
     )

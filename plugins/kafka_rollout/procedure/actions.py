@@ -300,6 +300,11 @@ def compare_after_downgrade(call: StepCall) -> dict[str, int]:
     return _compare(call, ComparedAfter.DOWNGRADE)
 
 
+def compare_after_rollback(call: StepCall) -> dict[str, int]:
+    """Do the same after a rollback: the report and the next run of the cluster tell what differs."""
+    return _compare(call, ComparedAfter.ROLLBACK)
+
+
 def _compare(call: StepCall, after: ComparedAfter) -> dict[str, int]:
     found = state_comparison.compare_with_state(call.run, after)
     for difference in found:

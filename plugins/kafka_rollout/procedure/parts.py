@@ -212,6 +212,15 @@ COMPARE_AFTER_ROLL = replace(
     act=actions.compare_after_roll,
     skip=conditions.replaces_no_node,
 )
+COMPARE_AFTER_ROLLBACK = ActStep(
+    id="compare_after_rollback",
+    label="Comparison after the rollback",
+    doc="Compares effective configuration, contents and ACLs with the state before the run. The report lists what "
+    "differs, and an approver of the next run accepts it.",
+    progress=COMPARE_AFTER_LEVELS.progress,
+    act=actions.compare_after_rollback,
+    limits=CHANGES,
+)
 APPROVE_ROLL_DIFFERENCES = ApprovalStep(
     id="approve_roll_differences",
     label="Differences after the roll",
@@ -326,7 +335,7 @@ def roll_back() -> Section:
     doc = "Runs only if an approver decided it: every node that left its previous release returns to it."
     batches = EachBatch(steps=_each(Reaction.ASK), is_rollback=True)
     group = Section(id=ROLL_BACK, doc=doc, parts=(batches,), prefixes=True)
-    return Section(id="rollback", doc=doc, parts=(BEGIN_ROLL_BACK, group), on_decision=True)
+    return Section(id="rollback", doc=doc, parts=(BEGIN_ROLL_BACK, group, COMPARE_AFTER_ROLLBACK), on_decision=True)
 
 
 def _offline(name: str, doc: str, act: Act) -> ActStep:

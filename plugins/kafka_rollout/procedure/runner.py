@@ -31,7 +31,7 @@ from kafka_rollout.preparation.frozen_plan import replace_coordinator_log_findin
 from kafka_rollout.preparation.state_comparison import refuse_unaccepted_differences
 from kafka_rollout.procedure.approval_requests import EARLIER_RUNS, NODE_LOGS, TEST_TRAFFIC, read_doubts
 from kafka_rollout.procedure.kinds import procedure_of
-from kafka_rollout.procedure.parts import OFFLINE, UNDO
+from kafka_rollout.procedure.parts import COMPARE_AFTER_ROLLBACK, OFFLINE, UNDO
 from kafka_rollout.procedure.step import (
     Act,
     ActStep,
@@ -164,6 +164,7 @@ class Runner:
                     stop_asked=self.stop_asked,
                     continues=self._continues_at,
                 )
+                self._step(COMPARE_AFTER_ROLLBACK.id, COMPARE_AFTER_ROLLBACK)
         except RolloutError as error:
             self.error = error
         for task_id, step in self.procedure:

@@ -51,6 +51,7 @@ from kafka_rollout.report.run_report import (
 )
 from kafka_rollout.roll.gate_checks import log_of
 from kafka_rollout.run.events import GATE_FINALIZED, Approval, Decision, Event, Observed, RollbackClosed, Voided
+from kafka_rollout.run.left_open import find_open_differences
 from kafka_rollout.run.projections.nodes import cover_node_steps
 from kafka_rollout.run.proofs import (
     NODE_ACTS,
@@ -303,9 +304,12 @@ def outcome_of(
             )
         if why := find_unreturned(events, plan):
             return Outcome.STOPPED, f"Every node runs {plan.source} again, but {why}."
+        if gap := find_uncompared(events, NODE_ACTS):
+            return Outcome.STOPPED, f"Every node runs {plan.source} again, but {gap.sentence}."
         gap = find_traffic_gap(events)
         traffic = "" if gap is None else f" T{gap.sentence[1:]}."
-        return Outcome.ROLLED_BACK, f"Every node runs {plan.source} again.{traffic}"
+        differs = "".join(f" {sentence}" for sentence in find_open_differences(events))
+        return Outcome.ROLLED_BACK, f"Every node runs {plan.source} again.{differs}{traffic}"
     if _all_run(run.ports, state, plan.target):
         gap = find_unproved_roll(events, plan)
         if gap is not None and changes(view):

@@ -50,28 +50,33 @@ EVENTS_READ: tuple[type[Event], ...] = (
 
 
 def find_left_open(events: Sequence[Event]) -> tuple[str, ...]:
-    """Return what the run has found and no approver of it has accepted, as sentences. Nothing is open after a complete
-    rollback: the release that ran then is gone, and every node is rolled and compared again before levels are raised.
+    """Return what the run has found and no approver of it has accepted, as sentences. After a complete rollback only
+    the comparison after it counts: the release that carried the test traffic is gone.
     """
+    found = list(find_open_differences(events))
     planned = newest(events, Planned)
     if planned is not None and _is_rolled_back(events, planned):
-        return ()
-    plan_hash = "" if planned is None else planned.plan_hash
-    view = RunView.of(events)
+        return tuple(found)
+    digests = RunView.of(events).accepted_digests("" if planned is None else planned.plan_hash)
+    accepted = {*find_accepted_lines(events), *_accepted_of_comparisons(events, digests)}
+    found += [one for one in _unproved_traffic(events) if one not in accepted]
+    return tuple(dict.fromkeys(found))
+
+
+def find_open_differences(events: Sequence[Event]) -> tuple[str, ...]:
+    """Return the differences of the newest comparison that no approver accepted, or that it is missing."""
+    planned = newest(events, Planned)
     found = list[str]()
     if gap := find_uncompared(events, NODE_ACTS):
         found.append(f"{gap.sentence[0].upper()}{gap.sentence[1:]}.")
-    if compared := view.unaccepted(plan_hash):
+    if compared := RunView.of(events).unaccepted("" if planned is None else planned.plan_hash):
         found += compared.first
         if more := compared.failing - len(compared.first):
             found.append(
                 f"{count(more, 'more difference')}: `state/after-{compared.after}.json` of its history lists them "
                 f"({compared.digest[:12]})."
             )
-    digests = view.accepted_digests(plan_hash)
-    accepted = {*find_accepted_lines(events), *_accepted_of_comparisons(events, digests)}
-    found += [one for one in _unproved_traffic(events) if one not in accepted]
-    return tuple(dict.fromkeys(found))
+    return tuple(found)
 
 
 def find_accepted_lines(events: Sequence[Event]) -> frozenset[str]:

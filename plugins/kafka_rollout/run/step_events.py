@@ -366,6 +366,7 @@ class ComparedAfter(StrEnum):
     APPROVAL = "approval"  # of the levels, right before they are raised
     LEVELS = "levels"
     DOWNGRADE = "downgrade"
+    ROLLBACK = "rollback"  # to the source of the plan
 
 
 class ContentsTaken(Event, kind="inventory"):

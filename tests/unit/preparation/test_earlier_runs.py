@@ -20,6 +20,7 @@ from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.observation.run import Run
 from kafka_rollout.planning.request import ApprovalPolicy, FinalizePolicy, Request
 from kafka_rollout.preparation.earlier_runs import DIFFERENCES_NOT_ACCEPTED, EARLIER_RUNS_CHECK, UNREAD
+from kafka_rollout.preparation.state_comparison import compare_with_state
 from kafka_rollout.procedure.kinds import FEATURES, RESTART, UPGRADE
 from kafka_rollout.procedure.step import Procedure
 from kafka_rollout.report.builders import record_traffic
@@ -153,13 +154,11 @@ def test_the_run_that_found_it_can_end_it(
     ends: dict[str, int],
     end: str,
 ) -> None:
-    if end == "back":
+    if end != "accepted":
         ends.clear()
     again = fake_ports(world, tmp_path, run_id="roll")
     if end == "rolled back":
-        record_approval(again, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "a test")
-        roll_back(Run(again, again.run.load_plan()), GatePolicy(checks=1, interval_s=1, timeout_s=600))
-        release_lock(again)
+        roll_back_and_compare(again)
     else:
         carry_out(again, UPGRADE, ROLL, Approver())
         release_lock(again)
@@ -168,6 +167,32 @@ def test_the_run_that_found_it_can_end_it(
     carry_out(fake_ports(world, tmp_path, run_id="levels"), *later, approver)
     assert lines(approver) == []
     assert is_raised(world)
+
+
+def test_a_rollback_does_not_bring_records_back(world: FakeCluster, tmp_path: Path, roll: ClusterPorts) -> None:
+    """The next upgrade records its state before without them."""
+    again = fake_ports(world, tmp_path, run_id="roll")
+    roll_back_and_compare(again)
+    approver = Approver()
+    carry_out(fake_ports(world, tmp_path, run_id="levels"), UPGRADE, AGAIN, approver)
+    assert lines(approver) == list(RECORDS)
+
+
+def test_a_rollback_that_was_not_compared(world: FakeCluster, tmp_path: Path, roll: ClusterPorts) -> None:
+    again = fake_ports(world, tmp_path, run_id="roll")
+    roll_back_and_compare(again, compares=False)
+    approver = Approver()
+    carry_out(fake_ports(world, tmp_path, run_id="levels"), UPGRADE, AGAIN, approver)
+    assert any("not compared" in line for line in lines(approver))
+
+
+def roll_back_and_compare(ports: ClusterPorts, *, compares: bool = True) -> None:
+    record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "a test")
+    run = Run(ports, ports.run.load_plan())
+    roll_back(run, GatePolicy(checks=1, interval_s=1, timeout_s=600))
+    if compares:
+        compare_with_state(run, ComparedAfter.ROLLBACK)
+    release_lock(ports)
 
 
 def test_test_records_that_were_lost_at_the_end_of_the_roll(world: FakeCluster, tmp_path: Path) -> None:

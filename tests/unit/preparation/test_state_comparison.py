@@ -266,6 +266,18 @@ def test_the_first_state_stays_the_base_and_a_lost_one_is_not_replaced(
         record_state(ports)
 
 
+def test_after_a_rollback_nothing_of_the_target_is_expected(ports: ClusterPorts) -> None:
+    """Brokers that show its defaults have not returned to the state before."""
+    plan = plan_upgrade(ports, R431, finalize=False)
+    record_state(ports)
+    rolled = Run(ports, plan)
+    assert not [one for one in compare_with_state(rolled, ComparedAfter.ROLLBACK) if one.fails]
+    request = Request(target=R431, finalize=FinalizePolicy.LATER, scan=False, rehearse=False, soak_s=0.0)
+    carry_out(ports, UPGRADE, request, Approver())
+    assert not [one for one in compare_with_state(rolled, ComparedAfter.ROLL) if one.fails]
+    assert [one for one in compare_with_state(rolled, ComparedAfter.ROLLBACK) if one.fails]
+
+
 @pytest.mark.parametrize("after", [one for one in ComparedAfter if one is not ComparedAfter.APPROVAL])
 def test_a_lost_state_is_a_difference_that_an_approver_decides(ports: ClusterPorts, after: ComparedAfter) -> None:
     """Killed or erased in between: an absent record does not mean that nothing changed."""
