@@ -6,7 +6,7 @@ added to the frozen plan.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import NoReturn
@@ -290,19 +290,35 @@ def find_new_in_logs(run: Run, release_step: ReleaseStep) -> tuple[Finding, ...]
 def replace_findings(ports: ClusterPorts, checked: Checked) -> Plan:
     """Return the frozen plan with the findings of this check instead of its earlier ones, so a repeated scan counts
     once.
+    """
+    plan = ports.run.load_plan().with_checked([checked])
+    keep_plan(ports, plan)
+    return plan
+
+
+def keep_plan(ports: ClusterPorts, plan: Plan) -> None:
+    """Store the plan of the run, or the same plan with other findings.
 
     Neither findings nor what is unknown are part of the plan's hash. So what no approver has read makes the approvals
     invalid, also of a request that waits, before it is in the plan.
     """
-    plan = ports.run.load_plan()
-    changed = plan.with_checked([checked])
-    found = find_new((one for one in changed.findings if one.severity is not Severity.INFO), plan.findings)
-    unknown = {name: what for name, what in changed.unknowns.items() if name not in plan.unknowns}
-    new = (*map(str, found), *(f"unknown, {name}: {what.sentence}" for name, what in unknown.items()))
-    if new and has_readers(ports.run.events(), plan.hash, *_LIST_FINDINGS):
-        ports.run.record(Voided(plan_hash=plan.hash, blockers=new))
-    ports.run.save_plan(changed)
-    return changed
+    events = ports.run.events()
+    if has_readers(events, plan.hash, *_LIST_FINDINGS):
+        kept = ports.run.load_plan()
+        read = (kept.findings, kept.unknowns, kept.hidden) if kept.hash == plan.hash else ((), {}, {})
+        if new := _not_read(plan, *read):
+            ports.run.record(Voided(plan_hash=plan.hash, blockers=new))
+    ports.run.save_plan(plan)
+
+
+def _not_read(
+    plan: Plan, findings: Sequence[Finding], unknowns: Collection[str], hidden: Collection[str]
+) -> tuple[str, ...]:
+    """Return, as sentences, what the plan has beside these findings and names of unknown and hidden values."""
+    found = find_new((one for one in plan.findings if one.severity is not Severity.INFO), findings)
+    unread = {*plan.unknowns} - {*unknowns} | {*plan.hidden} - {*hidden}
+    unknown = (f"unknown, {name}: {what.sentence}" for name, what in plan.unknowns.items() if name in unread)
+    return (*map(str, found), *unknown)
 
 
 def replace_coordinator_log_findings(run: Run) -> Plan:

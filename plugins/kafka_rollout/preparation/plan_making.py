@@ -41,7 +41,7 @@ from kafka_rollout.planning.request import Request
 from kafka_rollout.preparation.acl_meaning import check_acls
 from kafka_rollout.preparation.changes_on_disk import check_pending
 from kafka_rollout.preparation.earlier_runs import check_earlier_runs
-from kafka_rollout.preparation.frozen_plan import check_logs, planned_overrides, replace_findings
+from kafka_rollout.preparation.frozen_plan import check_logs, keep_plan, planned_overrides, replace_findings
 from kafka_rollout.preparation.listener_certificates import check_certificates
 from kafka_rollout.preparation.metadata_errors import check_counters
 from kafka_rollout.preparation.next_starts import observe_path
@@ -206,7 +206,7 @@ def check_min_isr(plan: Plan, effects: MinIsrEffects) -> Checked:
 
 def freeze(run: Run, run_of: RunOf, *, requests: Sequence[FeatureRequest] = ()) -> None:
     """Keep the plan in the run's record. `requests`: those of a plan of features alone."""
-    run.history.save_plan(run.plan)
+    keep_plan(run.ports, run.plan)
     run.history.record(
         Planned(
             run_of=run_of,

@@ -753,7 +753,7 @@ def _why_invalid(event: Event, what: ApprovalOf, plan_hash: str) -> str:
         case Unknown():
             return f"{INVALID}: a later entry of the run history (kind {event.recorded_kind}) cannot be read"
         case Voided() if event.plan_hash == plan_hash and what != ApprovalOf.ROLL_BACK:
-            return f"{INVALID}: {'; '.join(event.blockers)}"
+            return f"{INVALID}: {'; '.join(event.blockers).removesuffix('.')}"
     return ""
 
 
