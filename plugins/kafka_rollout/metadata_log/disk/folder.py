@@ -81,7 +81,17 @@ class MetadataFolder:
 
     @property
     def segments(self) -> tuple[Path, ...]:
-        """The segments of the log after a start of Kafka, also those that still have the suffix `.swap` (log_files)."""
+        """The segments of the log after a start of Kafka, also those that still have the suffix `.swap` (log_files).
+
+        None if the newest snapshot is of a later epoch: Kafka fetched it, or `install` put it there, and it replaces
+        the log also where that is longer (KafkaMetadataLog.truncateToLatestSnapshot).
+        """
+        found, newest = self.segment_files, max((one.epoch for one in self.checkpoints[-1:]), default=-1)
+        return () if newest > _newest_epoch(self, found, newest) else found
+
+    @property
+    def segment_files(self) -> tuple[Path, ...]:
+        """The segments that are there before a start."""
         names = segment_names(os.listdir(self.log), lambda name: _end_of(self.log / name))
         return tuple(self.log / name for name in names)
 
@@ -194,6 +204,17 @@ def log_range(folder: MetadataFolder) -> tuple[int, int]:
     return base_offset(segments[0].name), _end_of(segments[-1])
 
 
+def _newest_epoch(folder: MetadataFolder, segments: Sequence[Path], enough: int) -> int:
+    """Return the newest epoch of a log, of its batches only if no epoch of leader-epoch-checkpoint is `enough`."""
+    newest = max((epoch for epoch, _ in leader_epochs(folder)), default=-1)
+    for path in reversed(segments):
+        if newest >= enough:
+            break
+        if found := [batch.epoch for batch in read_file(path, last=path == segments[-1], outline=True)]:
+            return max(newest, *found)
+    return newest
+
+
 def _end_of(segment: Path) -> int:
     end = base_offset(segment.name)
     for batch in _batches(segment, last=True):
@@ -255,7 +276,7 @@ def read_start(
         start = snapshot.end_offset
     # Before the segments: a running node writes on.
     state, epochs, reached = quorum_state(folder), leader_epochs(folder), _reached(folder)
-    segments = folder.segments
+    has_files, segments = bool(folder.segment_files), folder.segments
     end = base_offset(segments[-1].name) if segments else 0
     epoch = max((one for one, _ in epochs), default=-1)
     for batch in read_log(folder, min(start, end), outline=outline, whole=True):
@@ -274,9 +295,9 @@ def read_start(
         start = end
         yield batch, True
     leader = int(state.get("leaderId", -1))
-    led = int(state.get("leaderEpoch", -1)) if leader >= 0 and (not segments or leader == folder.node_id) else -1
+    led = int(state.get("leaderEpoch", -1)) if leader >= 0 and (not has_files or leader == folder.node_id) else -1
     if newest and newest[0].epoch > max(epoch, led):
-        return  # it replaces the log: Kafka fetched it (truncateToLatestSnapshot), or `install` put it there
+        return  # it replaces the log
     if why := _lacking(end if segments else None, reached | {one.name: one.end_offset for one in newest}, epochs):
         raise damaged(folder.log, why)
     if led > epoch:

@@ -11,7 +11,14 @@ import pytest
 
 from kafka_rollout.base.errors import RefusedError, UserError
 from kafka_rollout.metadata_log.changes.places import LocalPlaces
-from kafka_rollout.metadata_log.disk.folder import MetadataFolder, node_log, open_folder, read_log
+from kafka_rollout.metadata_log.disk.folder import (
+    MetadataFolder,
+    log_range,
+    node_log,
+    open_folder,
+    read_log,
+    read_start,
+)
 from kafka_rollout.metadata_log.log_choice import NodeLog, UnreadableLogError, choose_log
 from kafka_rollout.metadata_log.node_logs.directories import DirectoryMetadataLogs
 from kafka_rollout.model.topology import NodeSpec, Role
@@ -87,6 +94,25 @@ def test_a_snapshot_that_was_installed_is_a_log_that_ends_with_it(folder: Metada
     newest = folder.checkpoints[-1].path
     newest.rename(newest.with_name(newest.name.replace("0000000001.", "0000000102.")))
     assert (node_log(folder, 1).epoch, node_log(folder, 1).end_offset) == (102, 37)
+
+
+@pytest.mark.parametrize("lost", [(), ("leader-epoch-checkpoint",)])
+def test_a_snapshot_of_a_later_epoch_replaces_a_log_that_is_longer(
+    folder: MetadataFolder, lost: tuple[str, ...]
+) -> None:
+    """As after a kill between the rename of a fetched snapshot and the truncation of the log."""
+    newest = folder.checkpoints[-1].path
+    newest.rename(newest.with_name(newest.name.replace("0000000001.", "0000000101.")))
+    for name in lost:
+        (folder.log / name).unlink()
+    assert [is_log for _, is_log in read_start(folder, folder.checkpoints[-1])].count(True) == 0
+    found = node_log(folder, 1)
+    assert (found.epoch, found.newest_epoch, found.end_offset) == (101, 101, 37)
+    assert (log_range(folder), list(read_log(folder))) == ((37, 37), [])
+    state = folder.log / "quorum-state"
+    state.write_text(state.read_text().replace('"leaderEpoch":1', '"leaderEpoch":102'))  # the node led it
+    with pytest.raises(UserError, match="damaged or not complete"):
+        node_log(folder, 1)
 
 
 def test_damage_a_missing_log_and_a_torn_quorum_state_are_told_from_the_log_of_another(
