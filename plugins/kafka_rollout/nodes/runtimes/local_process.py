@@ -432,15 +432,16 @@ def _read_claims(home: Path) -> Claims:
 
 def _named_file(setting: str, path: str, here: Path) -> NamedFile:
     try:
-        check_readable(here)
         changed_at = here.stat().st_ctime
+        content = read_regular(here).decode(errors="replace") if setting == LOGIN_FILE else ""
+        check_readable(here)
     except FileNotFoundError:
         return NamedFile(setting=setting, path=path, readable_at=str(here), is_absent=True)
     except UserError as error:
         return NamedFile(setting=setting, path=path, problem=error.sentence.removesuffix("."))
     except OSError as error:
         return NamedFile(setting=setting, path=path, problem=error.strerror or type(error).__name__)
-    modules = tuple(login_sections(here.read_text(errors="replace"))) if setting == LOGIN_FILE else ()
+    modules = tuple(login_sections(content))
     return NamedFile(setting=setting, path=path, readable_at=str(here), changed_at=changed_at, login_modules=modules)
 
 
