@@ -337,6 +337,8 @@ class HostState:
     """Commands of a start that write configuration_file as a whole, each after the script or unit that has it."""
     logging: Mapping[Release | None, LoggingFiles] = field(default_factory=dict)
     """The logging configurations that the start scripts take from the folders; without a file of the operator."""
+    labels: Mapping[Release | None, Mapping[str, str]] = field(default_factory=dict)
+    """Release → file of its folder → SELinux type; None: of the running one. Empty if SELinux enforces nothing."""
     environment_names: frozenset[str] = frozenset()
     """The variables that the configuration takes from the environment of the process."""
     unknown: tuple[str, ...] = ()

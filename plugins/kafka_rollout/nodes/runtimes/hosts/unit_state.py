@@ -72,6 +72,7 @@ from kafka_rollout.nodes.runtimes.hosts.rights import (
     excess_rights,
     held_names,
 )
+from kafka_rollout.nodes.runtimes.hosts.security_labels import read_labels
 from kafka_rollout.nodes.runtimes.hosts.start_paths import read_start_paths
 from kafka_rollout.nodes.runtimes.hosts.start_writes import read_start_writes
 from kafka_rollout.nodes.runtimes.hosts.stopped_units import read_stopped_units
@@ -466,6 +467,7 @@ def read_host(
         changed_java=(java.of_process, java.paths[0]) if java.has_changed else None,
         writers=find_writers(start.texts, options.variables, service.configuration_file),
         logging=read_logging_files(commands, node, releases or (None,), facts.arguments),
+        labels=read_labels(commands, node, folders),
         environment_names=frozenset() if denied else environment_names(read_config()),
         unknown=tuple(what for what, is_unknown in unknown.items() if is_unknown),
     )
