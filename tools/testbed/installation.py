@@ -10,27 +10,11 @@ from pathlib import Path
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from tools.testbed.image import KAFKA
+from tools.testbed.start_scripts import RUN_CLASS, server_start
 
 EXPORTER_PORT = 9404
 _EXPORTER = "opt/jmx_exporter/jmx_prometheus_javaagent.jar"
 
-# kafka-server-start.sh and kafka-run-class.sh of the archive in one file: the same variables and class path.
-_START = """\
-#!/bin/bash
-# Usage: kafka-server-start.sh server.properties
-base=$(dirname "$0")/..
-JAVA=java
-[ -z "$JAVA_HOME" ] || JAVA=$JAVA_HOME/bin/java
-CLASSPATH=
-for jar in "$base"/libs/*.jar; do CLASSPATH=$CLASSPATH${CLASSPATH:+:}$jar; done
-if [ -e "$base/config/log4j2.yaml" ]; then
-  : "${KAFKA_LOG4J_OPTS:=-Dlog4j2.configurationFile=$base/config/log4j2.yaml}"
-else
-  : "${KAFKA_LOG4J_OPTS:=-Dlog4j.configuration=file:$base/config/log4j.properties}"
-fi
-exec "$JAVA" ${KAFKA_HEAP_OPTS:--Xmx1G -Xms1G} $KAFKA_JVM_PERFORMANCE_OPTS $KAFKA_LOG4J_OPTS $KAFKA_OPTS \\
-  -cp "$CLASSPATH" kafka.Kafka "$@"
-"""
 _LOG4J = """\
 log4j.rootLogger=INFO, stdout
 log4j.appender.stdout=org.apache.log4j.ConsoleAppender
@@ -97,9 +81,9 @@ def write_release(home: Path, release: Release, cache: ReleaseCache) -> None:
         (home / name).mkdir(parents=True, exist_ok=True)
     for jar in cache.libs(release).iterdir():
         _link(jar, home / "libs" / jar.name)
-    script = home / "bin" / "kafka-server-start.sh"
-    script.write_text(_START)
-    script.chmod(0o755)
+    for script, text in {"kafka-server-start.sh": server_start(release), "kafka-run-class.sh": RUN_CLASS}.items():
+        (home / "bin" / script).write_text(text)
+        (home / "bin" / script).chmod(0o755)
     name, text = ("log4j2.yaml", _LOG4J2) if release.major >= 4 else ("log4j.properties", _LOG4J)
     (home / "config" / name).write_text(text)
 
@@ -126,6 +110,7 @@ def write_installation(
         "KAFKA_HEAP_OPTS": "-Xms64m -Xmx320m",
         "KAFKA_JVM_PERFORMANCE_OPTS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto",
         "KAFKA_OPTS": options,
+        "LOG_DIR": "/var/log/kafka",
     }
     (etc / "kafka.env").write_text("".join(f'{key}="{value}"\n' for key, value in environment.items()))
     if exporter:
@@ -143,8 +128,8 @@ OWN_FILES = f"""set -e
 chown -R root:{KAFKA} /etc/kafka
 chmod 0750 /etc/kafka
 chmod 0640 /etc/kafka/*
-mkdir -p /var/lib/kafka/data
-chown -R {KAFKA}:{KAFKA} /var/lib/kafka
+mkdir -p /var/lib/kafka/data /var/log/kafka
+chown -R {KAFKA}:{KAFKA} /var/lib/kafka /var/log/kafka
 """
 
 

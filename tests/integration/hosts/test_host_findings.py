@@ -17,6 +17,7 @@ from kafka_rollout.nodes.runtimes.hosts.shells import SshShell, connect_as_user
 from kafka_rollout.releases.facts import Release
 from tests.integration.harness.shell import Shell
 from tests.testbeds import MakeBed
+from tests.waiting import wait_until
 from tools.testbed.bed import DATA
 
 pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(600)]
@@ -110,6 +111,26 @@ def test_a_node_is_stopped_when_kafka_has_ended_and_not_when_systemd_gives_it_up
         directory.refuse_running()
         runtime.start(node)
         assert runtime.process(node).pid not in (None, before)
+
+
+def test_a_start_that_cannot_write_its_logs_is_found_before_the_stop(make_bed: MakeBed, tmp_path: Path) -> None:
+    """Without LOG_DIR, Kafka's scripts let Java write to the folder of the release, which belongs to root."""
+    bed = make_bed("4.3.1", others=("4.2.1",), size=1)
+    shell, (host,) = Shell(tmp_path, bed), bed.hosts
+
+    def blockers() -> dict[str, str]:
+        done = shell("inventory", "check", "--cluster", "testbed", "--to", "4.2.1", "--json")
+        (node,) = json.loads(done.stdout)["nodes"]
+        return {one["code"]: one["sentence"] for one in node["findings"] if one["severity"] == "blocker"}
+
+    host.run("sh", "-c", "chmod o+x /etc/kafka && chmod o+r /etc/kafka/kafka.env")
+    assert blockers() == {}
+    assert "kafkaServer-gc.log" in host.run("ls", "/var/log/kafka")
+    host.run("sed", "-i", "/^LOG_DIR/d", "/etc/kafka/kafka.env")
+    assert "create files in /opt/kafka_2.13-4.2.1 (mode 0755" in blockers()["START-FILE-FORBIDDEN"]
+    host.run("systemctl", "restart", "kafka.service")
+    refused = "journalctl -u kafka.service | grep -c 'Could not create the Java Virtual Machine' || true"
+    wait_until(lambda: host.run("sh", "-c", refused).strip() != "0", 60)
 
 
 def test_every_obstacle_on_a_host_is_found_while_the_node_runs(make_bed: MakeBed, tmp_path: Path) -> None:

@@ -27,94 +27,15 @@ from kafka_rollout.planning.findings.jvm_options import jvm_option_losses
 from kafka_rollout.planning.findings.start_scripts import edited_script_findings
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.start_scripts import StartScripts, digest_of
+from tools.testbed.start_scripts import RUN_CLASS, server_start
 
 OLD, NEW, BROUGHT = Release(3, 9, 1), Release(4, 3, 1), Release(4, 4, 0)
-# As Kafka's two scripts: defaults of variables that are not set, and a second script that adds its own.
-_START = """\
-#!/bin/bash
-base_dir=$(dirname $0)
-EDIT
-if [ -z "$KAFKA_LOG4J_OPTS" ]; then
-    export KAFKA_LOG4J_OPTS="LOGGING"
-fi
-if [ "x$KAFKA_HEAP_OPTS" = "x" ]; then
-    export KAFKA_HEAP_OPTS="-Xmx1G -Xms1G"
-fi
-EXTRA_ARGS=${EXTRA_ARGS-'-name kafkaServer -loggc'}
-exec $base_dir/kafka-run-class.sh $EXTRA_ARGS kafka.Kafka "$@"
-"""
-_RUN = """\
-#!/bin/bash
-should_include_file() {
-  file=$1
-  if [ -z "$(echo "$file" | grep -E '(-test|-sources)\\.jar$')" ] ; then
-    return 0
-  else
-    return 1
-  fi
-}
-base_dir=$(dirname $0)/..
-shopt -s nullglob
-clients_lib_dir=$(dirname $0)/../clients/build/libs
-for file in "$clients_lib_dir"/kafka-clients*.jar;
-do
-  if should_include_file "$file"; then
-    CLASSPATH="$CLASSPATH":"$file"
-  fi
-done
-for dir in "$base_dir"/tools/build/dependant-libs-*;
-do
-  CLASSPATH="$CLASSPATH:$dir/*"
-done
-for file in "$base_dir"/libs/*;
-do
-  if should_include_file "$file"; then
-    CLASSPATH="$CLASSPATH":"$file"
-  fi
-done
-shopt -u nullglob
-CLASSPATH=${CLASSPATH#:}
-(( WINDOWS_OS_FORMAT )) && CLASSPATH=$(cygpath --path --mixed "${CLASSPATH}")
-if [ -z "$KAFKA_JMX_OPTS" ]; then
-  KAFKA_JMX_OPTS="-Dcom.sun.management.jmxremote=true -Dcom.sun.management.jmxremote.ssl=false "
-fi
-if [  $JMX_PORT ]; then
-  KAFKA_JMX_OPTS="$KAFKA_JMX_OPTS -Dcom.sun.management.jmxremote.port=$JMX_PORT "
-fi
-if [ "x$LOG_DIR" = "x" ]; then
-  LOG_DIR="$base_dir/logs"
-fi
-KAFKA_LOG4J_CMD_OPTS="-Dkafka.logs.dir=$LOG_DIR $KAFKA_LOG4J_OPTS"
-if [ -z "$KAFKA_JVM_PERFORMANCE_OPTS" ]; then
-  KAFKA_JVM_PERFORMANCE_OPTS="-server -XX:+UseG1GC -XX:MaxGCPauseMillis=20 -Djava.awt.headless=true"
-fi
-while [ $# -gt 0 ]; do
-  case $1 in
-    -name) DAEMON_NAME=$2; shift 2;;
-    -loggc)
-      if [ -z "$KAFKA_GC_LOG_OPTS" ]; then
-        GC_LOG_ENABLED="true"
-      fi
-      shift;;
-    *) break;;
-  esac
-done
-if [ "x$GC_LOG_ENABLED" = "xtrue" ]; then
-  KAFKA_GC_LOG_OPTS="-Xlog:gc*:file=$LOG_DIR/$DAEMON_NAME-gc.log:time,tags:filecount=10,filesize=100M"
-fi
-exec "$JAVA" $KAFKA_HEAP_OPTS $KAFKA_JVM_PERFORMANCE_OPTS $KAFKA_GC_LOG_OPTS $KAFKA_JMX_OPTS \\
-  $KAFKA_LOG4J_CMD_OPTS -cp "$CLASSPATH" $KAFKA_OPTS "$@"
-"""
-_LOGGING = {
-    OLD: "-Dlog4j.configuration=file:$base_dir/../config/log4j.properties",
-    NEW: "-Dlog4j2.configurationFile=$base_dir/../config/log4j2.yaml",
-}
+RUN = RUN_CLASS.replace('mkdir -p "$LOG_DIR"', ":")
+"""Without the folder of the logs, which the rights of root would make."""
 # Kafka's own lines, of both releases.
 SCRIPTS = StartScripts(
     frozenset(
-        digest_of(line)
-        for text in (_RUN, *(_START.replace("LOGGING", one) for one in _LOGGING.values()))
-        for line in text_of("bin/x.sh", text).lines
+        digest_of(line) for text in (RUN, *map(server_start, (OLD, NEW))) for line in text_of("bin/x.sh", text).lines
     ),
     frozenset({"3.9"}),
 )
@@ -133,7 +54,7 @@ class Host:
     def __post_init__(self) -> None:
         for release in (OLD, NEW):
             self.edit(release, "")
-            self.write(f"kafka_2.13-{release}/bin/kafka-run-class.sh", _RUN)
+            self.write(f"kafka_2.13-{release}/bin/kafka-run-class.sh", RUN)
             for jar in (f"kafka_2.13-{release}", "kafka-clients"):
                 self.write(f"kafka_2.13-{release}/libs/{jar}.jar", "")
         self.write("java/bin/java", '#!/bin/sh\nprintf "%s\\n" "$0" "$@"\n')
@@ -148,14 +69,13 @@ class Host:
         return path
 
     def edit(self, release: Release, text: str) -> None:
-        script = _START.replace("EDIT", text).replace("LOGGING", _LOGGING[release])
-        self.write(f"kafka_2.13-{release}/bin/kafka-server-start.sh", script)
+        self.write(f"kafka_2.13-{release}/bin/kafka-server-start.sh", server_start(release, text))
 
     def start(self, environment: Mapping[str, str], release: Release = OLD) -> list[str]:
         """Return the command line of a start on a release."""
         (self.home / "kafka").unlink()
         (self.home / "kafka").symlink_to(f"kafka_2.13-{release}")
-        set_ = {"PATH": "/usr/bin:/bin", "JAVA": f"{self.home}/java/bin/java", **environment}
+        set_ = {"PATH": "/usr/bin:/bin", "JAVA_HOME": f"{self.home}/java", **environment}
         command = self.command.replace("HOME", str(self.home)).split(" ", 2)
         words = command if command[1] == "-c" else " ".join(command).split()
         ran = subprocess.run(words, env=set_, capture_output=True, text=True, check=True)

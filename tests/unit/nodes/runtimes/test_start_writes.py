@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -23,7 +24,7 @@ from kafka_rollout.nodes.runtimes.hosts.start_writes import read_start_writes
 from kafka_rollout.nodes.runtimes.hosts.unit_environment import jvm_words
 from kafka_rollout.planning.findings.start_writes import start_write_findings
 from kafka_rollout.releases.facts import Release
-from tests.unit.nodes.runtimes.test_option_sources import _RUN
+from tests.unit.nodes.runtimes.test_option_sources import RUN
 from tests.unit.nodes.runtimes.test_start_paths import ShellOfThisMachine
 
 OLD, NEW = Release(3, 9, 1), Release(4, 3, 1)
@@ -53,13 +54,13 @@ class Host:
     def __post_init__(self) -> None:
         for release in (OLD, NEW):
             self.write(f"kafka_2.13-{release}/bin/kafka-server-start.sh", START)
-            self.write(f"kafka_2.13-{release}/bin/kafka-run-class.sh", _RUN)
-        self.write("java", '#!/bin/sh\nprintf "%s\\n" "$0" "$@"\n')
+            self.write(f"kafka_2.13-{release}/bin/kafka-run-class.sh", RUN)
+        self.write("java/bin/java", '#!/bin/sh\nprintf "%s\\n" "$0" "$@"\n')
         self.write("etc/server.properties", "node.id=1\n")
         (self.home / "kafka").symlink_to(f"kafka_2.13-{OLD}")
 
     def text(self, text: str) -> str:
-        return text.replace("KAFKA_HOME", "KAFKA-HOME").replace("HOME", str(self.home)).replace("KAFKA-", "KAFKA_")
+        return re.sub(r"(?<!_)HOME", str(self.home), text)
 
     def write(self, name: str, text: str = "") -> Path:
         path = self.home / name
@@ -79,7 +80,7 @@ class Host:
         command = self.text(self.command)
         words = command.split(" ", 2) if " -c " in command else command.split()
         environment = {name: self.text(value) for name, value in self.environment.items()}
-        variables = {"PATH": "/usr/bin:/bin", "JAVA": f"{self.home}/java", **environment}
+        variables = {"PATH": "/usr/bin:/bin", "JAVA_HOME": f"{self.home}/java", **environment}
         ran = subprocess.run(words, env=variables, capture_output=True, text=True, check=True)
         return ran.stdout.splitlines()
 
