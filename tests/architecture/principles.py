@@ -376,6 +376,13 @@ PRINCIPLES = (
     ),
     _of(
         START,
+        "A line of a start script that is not one of Kafka's can do anything: each one that the next release drops is "
+        "shown to an approver.",
+        "nodes/runtimes/hosts/option_sources.py planning/findings/start_scripts.py releases/start_scripts.py",
+        "unit/nodes/runtimes/test_option_sources.py unit/derivation/test_start_scripts.py",
+    ),
+    _of(
+        START,
         "A class of others is judged by the jars of the node. No remedy removes an authorizer.",
         "planning/findings/starts.py model/starts.py:KEEP_AUTHORIZER",
         "unit/planning/findings/test_starts.py",

@@ -615,8 +615,12 @@ def test_a_wrapper_below_the_link_is_lost_with_the_folder(host: Host) -> None:
     process = host.start({})
     (found,) = host.findings(host.read(process, {}))
     assert ((found.code, found.severity.value), "own.sh: export KAFKA_OPTS" in found.sentence) == (LOST, True)
+    assert host.findings(host.read(process, {}), config={}) == [], "its path is missing, which is another finding"
     host.write(f"kafka_2.13-{NEW}/bin/own.sh", text)
     assert host.findings(host.read(process, {})) == []
+    host.write(f"kafka_2.13-{OLD}/bin/own.sh", text.replace("exec", "umask 027\nexec"))
+    (found,) = host.findings(host.read(process, {}), config={})
+    assert found.covers == (f"{host.home}/kafka/bin/own.sh: umask 027",)
 
 
 def test_a_script_that_the_ssh_user_cannot_read_makes_other_options_unknown(

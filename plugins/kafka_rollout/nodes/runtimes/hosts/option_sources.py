@@ -12,6 +12,7 @@ import posixpath
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 from kafka_rollout.base.errors import RolloutError
 from kafka_rollout.model.jvm_options import (
@@ -317,6 +318,7 @@ def read_next_start(
             stays=of_unit,
             running=files.all_of(running),
             then=files.all_of(then.get(release, ())),
+            absent=_absent(moves, then.get(release, ()), files),
             is_whole=unit.is_whole and of_unit.is_whole and (bool(java) or _starts_kafka(of_unit.texts)),
             is_known=bool(link),
             is_java=bool(java),
@@ -336,6 +338,12 @@ def read_next_start(
         arguments=_arguments_of(command, wrappers[0].path) if wrappers else (),
         java=java,
     )
+
+
+def _absent(moves: Sequence[str], then: Sequence[str], files: TextFiles) -> frozenset[str]:
+    """Return the programs below the link that a release does not have. `then`: their paths there, and others."""
+    there = {*files.texts, *files.unread}
+    return frozenset(path for path, copy in zip_longest(moves, then[: len(moves)]) if copy not in there)
 
 
 def _arguments_of(command: str, script: str) -> tuple[str, ...]:
@@ -379,6 +387,7 @@ def _next_options(
     stays: _Read,
     running: _Read,
     then: _Read,
+    absent: Collection[str],
     is_whole: bool,
     is_known: bool,
     is_java: bool,
@@ -386,6 +395,7 @@ def _next_options(
     added: str,
 ) -> NextOptions:
     """`is_whole`: what the unit gives to the scripts is known. `is_known`: the scripts of the release are `then`.
+    `absent`: programs of the unit that the release does not have, which is a finding of its own.
     `is_java`: the unit starts Java without scripts. `own`: a folder above Kafka's jars, in each release again.
 
     `added`: by the scripts of a release that cannot be read. If they can, what those of the running release add in the
@@ -451,6 +461,7 @@ def _next_options(
             is_replaced = word in given.replaced
             kept += [word] if is_kept(found, is_of_script=is_of_script, is_replaced=is_replaced) else []
             kept += [now] if now in of_scripts else []  # at the place of the old value
+    dropped = _dropped(process, unit, before, next_texts, {*lost, *gone, *unclear}) if is_known else ()
     return NextOptions(
         arguments=given.among(kept),
         environment=given.all_words,
@@ -458,7 +469,7 @@ def _next_options(
         gone=tuple(gone),
         unclear=tuple(unclear),
         unread=(*running.unread, *then.unread),
-        dropped=tuple(_dropped(process, unit, before, next_texts, {*lost, *gone, *unclear})) if is_known else (),
+        dropped=tuple(one for one in dropped if one.path not in absent),
     )
 
 
