@@ -413,8 +413,8 @@ PRINCIPLES = (
     ),
     _of(
         START,
-        "A folder that the older release takes for a partition is found before a broker stops for that release.",
-        "planning/findings/log_folders.py:KNOWN_SINCE preparation/node_checks.py:check_log_folders",
+        "A node that runs shows nothing about what only a start reads: names in log directories are judged each time.",
+        "formats/log_files.py:parse_folder preparation/node_checks.py:check_log_folders",
         "unit/preparation/test_log_folders.py integration/metadata_log/test_kafka_classes.py",
     ),
     _of(

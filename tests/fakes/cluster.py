@@ -31,6 +31,7 @@ from kafka_rollout.model.configs import (
 )
 from kafka_rollout.model.host_state import DirectoryFormat, HostState, Installation, StartFile, StartRecord
 from kafka_rollout.model.listeners import ListenerCertificate
+from kafka_rollout.model.log_directories import LogDirectory
 from kafka_rollout.model.probes import Probe
 from kafka_rollout.model.rights import MissingRight
 from kafka_rollout.model.starts import ClassPlaces, NodeStart, PluginClass
@@ -187,7 +188,7 @@ class FakeCluster:
         self.certificate_addresses: dict[int, tuple[str, ...]] = {}
         self.jvm_problems: dict[int, tuple[str, ...]] = {}
         self.unresolved: dict[int, tuple[str, ...]] = {}
-        self.log_folders: dict[int, tuple[str, ...]] = {}
+        self.log_folders: dict[tuple[int, str], LogDirectory] = {}  # by node id and path
         self.dynamic_configs = DynamicConfigs()
         self.inherit_min_isr: set[str] = set()  # topics without their own min.insync.replicas
         self.dynamic_config_problems: dict[Release, tuple[ConfigProblem, ...]] = {}

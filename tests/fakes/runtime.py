@@ -10,6 +10,7 @@ from pathlib import Path
 from kafka_rollout.base.errors import FatalError, TransientError
 from kafka_rollout.model.claims import Claim, Claims
 from kafka_rollout.model.host_state import DirectoryFormat, HostState, Installation, StartFile, StartRecord
+from kafka_rollout.model.log_directories import LogDirectory, log_directories
 from kafka_rollout.model.node_log import LogPart
 from kafka_rollout.model.plan import ConfigChange
 from kafka_rollout.model.starts import ClassPlaces, NamedFile, PluginClass
@@ -190,9 +191,12 @@ class FakeRuntime:
     def directory_formats(self, node: NodeSpec, config: Mapping[str, str]) -> Mapping[str, DirectoryFormat] | None:
         return self._cluster.formats
 
-    def log_folders(self, node: NodeSpec, config: Mapping[str, str]) -> Mapping[str, tuple[str, ...]]:
+    def log_folders(self, node: NodeSpec, config: Mapping[str, str]) -> Mapping[str, LogDirectory]:
         self._refuse_unreachable(node)
-        return {"/data": tuple(self._cluster.log_folders.get(node.node_id, ("orders-0",)))}
+        return {
+            path: self._cluster.log_folders.get((node.node_id, path), LogDirectory(folders=frozenset({f"o-{number}"})))
+            for number, path in enumerate(log_directories(config))
+        }
 
     def metadata_log_dir(self, node: NodeSpec) -> Path | None:
         return None if node.node_id in self._cluster.unseen else Path(f"/nowhere/metadata/{node.node_id}")

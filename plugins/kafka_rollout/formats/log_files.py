@@ -1,4 +1,4 @@
-"""Names of the files in a partition's folder, and which of them are its log after a start of Kafka.
+"""Names of the folders and files in log directories, and which of them are a log after a start of Kafka.
 
 Source: org.apache.kafka.storage.internals.log (LogFileUtils, LogLoader.load; before 3.5 kafka.log.LogLoader). The log
 cleaner writes `.cleaned`, renames it to `.swap` when it is complete, renames the old segments to `.deleted`, and then
@@ -10,6 +10,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+
+from kafka_rollout.base.internal_topics import METADATA_LOG
+from kafka_rollout.model.log_directories import LogDirectory
+from kafka_rollout.releases.facts import Release
 
 DELETED = ".deleted"
 SWAP = ".swap"
@@ -45,3 +49,53 @@ def segment_names(names: Iterable[str], end_of: Callable[[str], int]) -> tuple[s
         kept = {base_offset(name) for name in swaps}
         segments = [name for name in segments if not first <= base_offset(name) < end and base_offset(name) not in kept]
     return tuple(sorted((*segments, *swaps), key=base_offset))
+
+
+STRAY_SINCE, CACHE_SINCE = Release(3, 6, 1), Release(3, 5, 0)
+"""The first releases that start with `orders-0.<id>-stray`, a replica that the cluster has no longer, and with `CACHE`.
+"""
+CACHE = "remote-log-index-cache"
+_MOST_INT, _MOST_LONG = 2**31 - 1, 2**63 - 1
+_NUMBER = re.compile(r"[+-]?[0-9]+")
+_NAMED_BY_OFFSET = (".log", ".index", ".timeindex", ".txnindex", ".snapshot", SWAP, CLEANED)
+_CHECKPOINTS = (".checkpoint", ".checkpoint.part", ".checkpoint.deleted")
+
+
+def log_directory(listed: Iterable[tuple[str, str, bool]]) -> LogDirectory:
+    """`listed`: folders, and the regular files in them, as (folder, file, is_readable); file of a folder: empty."""
+    folders, refused, unreadable = set[str](), set[str](), set[str]()
+    for folder, file, is_readable in listed:
+        if not file:
+            folders.add(folder)
+        elif not can_parse_file(folder, file):
+            refused.add(f"{folder}/{file}")
+        if not is_readable:
+            unreadable.add(f"{folder}/{file}".rstrip("/"))
+    return LogDirectory(folders=frozenset(folders), refused=frozenset(refused), unreadable=frozenset(unreadable))
+
+
+def parse_folder(name: str, release: Release) -> tuple[str, int] | None:
+    """Return topic and partition of a folder in log.dirs. None: a broker of the release does not start with it.
+
+    Source: UnifiedLog.parseTopicPartitionName (LocalLog before 4.0), which LogManager.loadLogs asks about each folder.
+    """
+    endings = ("-delete", "-future", *(("-stray",) if release >= STRAY_SINCE else ()))
+    ending = next((one for one in endings if name.endswith(one)), "")
+    if ending and re.fullmatch(rf"\S+-\S+\.\S+{ending}", name, re.ASCII) is None:
+        return None
+    topic, _, partition = (name.rpartition(".")[0] if ending else name).rpartition("-")
+    return (topic, int(partition)) if topic and _is_number(partition, _MOST_INT) else None
+
+
+def can_parse_file(folder: str, name: str) -> bool:
+    """Return whether a start parses the name of a regular file in a folder that it loads.
+
+    Source: LogLoader and ProducerStateManager (offset before the first dot); in the metadata log also Snapshots.parse.
+    """
+    if folder == METADATA_LOG and name.endswith(_CHECKPOINTS):
+        return _is_number(name[:20], _MOST_LONG) and _is_number(name[21:31], _MOST_INT)
+    return not name.endswith(_NAMED_BY_OFFSET) or _is_number(name.partition(".")[0], _MOST_LONG)
+
+
+def _is_number(text: str, most: int) -> bool:
+    return _NUMBER.fullmatch(text) is not None and -most - 1 <= int(text) <= most

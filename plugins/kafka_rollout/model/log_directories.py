@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from kafka_rollout.base.host_paths import one_spelling
 from kafka_rollout.model.configs import is_reference
@@ -21,6 +22,25 @@ ASSIGNED_FROM = 17
 
 PARTITION = re.compile(r"(.+)-(\d+)")
 """Name of a partition's folder. Those of deleted, moving and stray partitions have a further ending."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogDirectory:
+    """The names in a log directory that decide whether a node starts (formats/log_files.py)."""
+
+    folders: frozenset[str] = frozenset()
+    refused: frozenset[str] = frozenset()
+    """`FOLDER/FILE` of the files that no start parses, if it reads the folder."""
+    unreadable: frozenset[str] = frozenset()
+    """`FOLDER` or `FOLDER/FILE` that the user of the node cannot read."""
+
+    def seen_in(self, other: LogDirectory) -> LogDirectory:
+        """Return what two listings have in common: a broker renames a folder that moves between directories."""
+        return LogDirectory(
+            folders=self.folders & other.folders,
+            refused=self.refused & other.refused,
+            unreadable=self.unreadable & other.unreadable,
+        )
 
 
 def named_directories(config: Mapping[str, str], key: str) -> tuple[str, ...]:

@@ -29,6 +29,7 @@ from kafka_rollout.model.configs import ConfigProblem, DynamicConfigs, Setting, 
 from kafka_rollout.model.contents import ClusterInventory, LogStarts
 from kafka_rollout.model.host_state import DirectoryFormat, HostState, Installation, StartFile, StartRecord
 from kafka_rollout.model.listeners import ListenerCertificate
+from kafka_rollout.model.log_directories import LogDirectory
 from kafka_rollout.model.node_log import LogPart
 from kafka_rollout.model.plan import ConfigChange
 from kafka_rollout.model.probes import Probe
@@ -306,9 +307,9 @@ class NodeQueries(Protocol):
     def directory_formats(self, node: NodeSpec, config: Mapping[str, str]) -> Mapping[str, DirectoryFormat] | None:
         """Path → format of each directory that a configuration names. None if the runtime cannot read one of them."""
 
-    def log_folders(self, node: NodeSpec, config: Mapping[str, str]) -> Mapping[str, tuple[str, ...]]:
-        """Path → names of the folders in each log directory of a configuration. Raises TransientError or RefusedError
-        if they are unknown."""
+    def log_folders(self, node: NodeSpec, config: Mapping[str, str]) -> Mapping[str, LogDirectory]:
+        """Path → the names in each of `log_directories(config)`; none in one that does not exist. Raises
+        TransientError, RefusedError or NotObservableError if they are unknown."""
 
     def metadata_log_dir(self, node: NodeSpec) -> Path | None:
         """The node's metadata.log.dir (by default the first of its log.dirs), as a path on its host. None if the

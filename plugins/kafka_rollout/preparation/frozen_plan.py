@@ -39,6 +39,7 @@ from kafka_rollout.planning.plan_checks import NO_RESTART
 from kafka_rollout.preparation.changes_on_disk import unapproved_changes
 from kafka_rollout.preparation.node_checks import (
     check_hosts,
+    check_log_folders,
     check_log_folders_again,
     host_findings,
     node_configs,
@@ -182,14 +183,10 @@ def _recheck_stop_of_all(run: ReadRun, state: ClusterState, files: NodeConfigs) 
     is_live = run.plan.lowering is Lowering.LIVE
     stopped = run.cluster.controllers if is_live else run.cluster.nodes
     in_use = once_per_node(run.ports.admin.settings_in_use)
-    hosts = check_hosts(
-        run.ports,
-        (run.plan.source if is_live else run.plan.target,),
-        stopped,
-        changes=run.plan.config_changes,
-        restarts=is_live,
-    )
-    found = judged(run.plan, [unapproved_changes(run, stopped, state, files, in_use), hosts])
+    releases = (run.plan.source if is_live else run.plan.target,)
+    hosts = check_hosts(run.ports, releases, stopped, changes=run.plan.config_changes, restarts=is_live)
+    folders = check_log_folders(run.ports, releases, {node.node_id: files[node.node_id] for node in stopped})
+    found = judged(run.plan, [unapproved_changes(run, stopped, state, files, in_use), hosts, folders])
     return (*recheck_quorum_start(run, files, state, in_use), *found)
 
 

@@ -20,7 +20,7 @@ from kafka_rollout.base.wording import count, few
 from kafka_rollout.control.holds import find_outside
 from kafka_rollout.model.configs import ConfigProblem, ConfigSource, DynamicConfigs, NodeConfigs, with_inventory_values
 from kafka_rollout.model.host_state import DirectoryIdentity, HostState
-from kafka_rollout.model.log_directories import DEFAULTS, data_directories
+from kafka_rollout.model.log_directories import DEFAULTS, data_directories, metadata_directory
 from kafka_rollout.model.plan import ConfigChange, Lowering, ReleaseStep
 from kafka_rollout.model.probes import Probe
 from kafka_rollout.model.rights import RIGHT_MISSING, find_rights_of_runs
@@ -82,7 +82,7 @@ from kafka_rollout.planning.findings.jvm_properties import (
 from kafka_rollout.planning.findings.log_folders import (
     LOG_FOLDERS_CHECK,
     NAME_DIRECTORIES,
-    can_refuse_folders,
+    has_twice,
     log_folder_findings,
 )
 from kafka_rollout.planning.findings.new_settings import (
@@ -266,38 +266,43 @@ def check_rollback_on_host(run: ReadRun, release: Release, node: NodeSpec) -> tu
     return tuple(one for one in found if one.code in codes)
 
 
-def check_log_folders(ports: ReadPorts, path: Sequence[Release], configs: NodeConfigs) -> Checked:
-    """Check the folders in the log directories of brokers for the releases of a path, which begins with the running
-    one. They are read only if one of the releases is older than what makes them."""
-    if len(path) < 2 or not can_refuse_folders(path[0], path[1:]):
-        return LOG_FOLDERS_CHECK.ran(unless="Each release starts with the folders that the running one makes.")
-    brokers = [node for node in ports.cluster.brokers if node.node_id in configs]
+def check_log_folders(ports: ReadPorts, releases: Sequence[Release], configs: NodeConfigs) -> Checked:
+    """Check the names in the log directories of nodes for the releases on which they will start. `configs`: the
+    current configuration of these nodes."""
+    if not releases:
+        return LOG_FOLDERS_CHECK.ran(unless=NO_RESTART)
+    if not ports.cluster.manages_nodes:
+        sees = f"The runtime {ports.cluster.runtime} sees no log directories."
+        return LOG_FOLDERS_CHECK.ran(unknown=unknown("log directories", sees))
+    nodes = [node for node in ports.cluster.nodes if node.node_id in configs]
 
-    def read(node: NodeSpec) -> Mapping[str, Sequence[str]] | RolloutError:
+    def read(node: NodeSpec) -> tuple[Finding, ...] | RolloutError:
         config = {**DEFAULTS, **configs[node.node_id]}
         try:
-            if not data_directories(config):
+            if not data_directories(config) or metadata_directory(config) is None:
                 raise RefusedError(f"The log directories of node {node.node_id} are unknown.", remedy=NAME_DIRECTORIES)
-            return ports.runtime.log_folders(node, config)
+            found = ports.runtime.log_folders(node, config)
+            if has_twice(found, min(releases)):  # a replica that moves can be in both, if they are read in turn
+                again = ports.runtime.log_folders(node, config)
+                found = {path: names.seen_in(again[path]) for path, names in found.items()}
+            return tuple(log_folder_findings(node, config, found, releases))
         except RolloutError as error:
             return error
 
     found: list[Finding] = []
     unread: list[UnknownValue] = []
-    for node, answer in zip(brokers, at_once(read, brokers), strict=True):
+    for node, answer in zip(nodes, at_once(read, nodes), strict=True):
         if isinstance(answer, RolloutError):
-            unread += unknown_by(answer, f"node {node.node_id}", f"The folders of node {node.node_id} are unknown")
+            what = f"The names in the log directories of node {node.node_id} are unknown"
+            unread += unknown_by(answer, f"node {node.node_id}", what)
         else:
-            found += log_folder_findings(node, answer, path[1:])
+            found += answer
     return LOG_FOLDERS_CHECK.ran(found, unknown=unread)
 
 
 def check_log_folders_again(ports: ReadPorts, step: ReleaseStep, node: NodeSpec, files: NodeConfigs) -> Checked:
-    """Read them before a stop: a topic that was deleted while a broker was down leaves one. `files`: of nodes, as they
-    were just read; that of another node is read here."""
-    is_asked = node.is_broker and can_refuse_folders(step.from_release, [step.to_release])
-    configs = {node.node_id: _file_of(ports, node, files)} if is_asked else {}
-    return check_log_folders(ports, (step.from_release, step.to_release), configs)
+    """Read them before a stop. `files`: of nodes, as they were just read; that of another node is read here."""
+    return check_log_folders(ports, (step.to_release,), {node.node_id: _file_of(ports, node, files)})
 
 
 def _file_of(ports: ReadPorts, node: NodeSpec, files: NodeConfigs) -> Mapping[str, str]:

@@ -144,6 +144,8 @@ def check_files(run: Run, observed: PlanObservation, request: Request) -> tuple[
     planned = planned_configs(run.plan.path, observed.configs, run.plan.config_changes)
     finalizes = request.finalizes(rolls=run.plan.changes_release)
     in_use = once_per_node(run.ports.admin.settings_in_use)
+    stops = run.plan.only_stops
+    stopped = {node_id: config for node_id, config in observed.configs.items() if stops is None or node_id in stops}
     return (
         check_pending(run, observed.configs, observed.state, in_use),
         SNAPSHOT_CHECK.ran(
@@ -159,7 +161,7 @@ def check_files(run: Run, observed: PlanObservation, request: Request) -> tuple[
             restarts=all(step.restarts for step in run.plan.release_steps),
         ),
         check_quorum_start(run, observed.configs, observed.state, in_use),
-        check_log_folders(run.ports, run.plan.path, observed.configs),
+        check_log_folders(run.ports, ahead, stopped),
         check_jvm(run.ports, ahead, observed.configs, run.plan.config_changes),
         check_certificates(run.ports, observed.configs, lasts_s=_expected_s(run.plan)),
         check_acls(run, observed.configs),

@@ -19,15 +19,19 @@ import psutil
 import pytest
 
 from kafka_rollout.base.errors import FatalError, TransientError, UserError
+from kafka_rollout.base.internal_topics import METADATA_LOG
 from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.model.log_directories import data_directories, metadata_directory
 from kafka_rollout.model.plan import ConfigChange
 from kafka_rollout.model.state import CheckpointFile
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.nodes.metrics import NodeMetricsReader
 from kafka_rollout.nodes.runtimes.local_process import LocalProcessRuntime
+from kafka_rollout.planning.findings.log_folders import log_folder_findings
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from tests.integration.conftest import MakeCluster
+from tests.waiting import wait_until
 from tools.demo.local_cluster import LocalCluster, stop_nodes
 
 pytestmark = pytest.mark.integration
@@ -144,6 +148,36 @@ def test_of_two_starts_at_once_one_starts(single: LocalCluster) -> None:
     config = str(home(node) / "server.properties")
     assert len([p for p in psutil.process_iter(["cmdline"]) if config in (p.info["cmdline"] or [])]) == 1
     assert len(runtime.starts(node)) == earlier + 1
+
+
+@pytest.mark.parametrize("junk", ["__cluster_metadata-0.bak/", "__cluster_metadata-0/dump.log"])
+def test_a_node_runs_with_names_that_its_next_start_refuses(single: LocalCluster, junk: str) -> None:
+    runtime, node = single.runtime, single.spec.node(1)
+    config = runtime.config(node)
+
+    def refused() -> list[str]:
+        seen = runtime.log_folders(node, config)
+        return [
+            one.sentence for one in log_folder_findings(node, config, seen, [runtime.process(node).installed or OLD])
+        ]
+
+    runtime.start(node)
+    single.wait_until_ready()
+    assert refused() == []
+    directory = metadata_directory(config) if junk.startswith(f"{METADATA_LOG}/") else data_directories(config)[0]
+    path = home(node) / str(directory) / junk
+    path.mkdir() if junk.endswith("/") else path.touch()
+    try:
+        assert runtime.process(node).pid is not None, "it takes no notice"
+        (sentence,) = refused()
+        assert junk.rstrip("/") in sentence
+        runtime.stop(node, deadline_s=180)
+        runtime.start(node)
+        wait_until(lambda: runtime.process(node).pid is None, 60, said="the end of the process")
+    finally:
+        path.rmdir() if junk.endswith("/") else path.unlink()
+    runtime.start(node)
+    single.wait_until_ready()
 
 
 def test_a_forced_stop_kills_a_process_that_exceeds_its_deadline(single: LocalCluster) -> None:

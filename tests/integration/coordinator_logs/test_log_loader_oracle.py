@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from py4j.protocol import Py4JJavaError
 
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.coordinator_logs.reading.directories import find_logs
 from kafka_rollout.formats.checkpoint_files import START_OFFSETS, parse_epochs
+from kafka_rollout.formats.log_files import can_parse_file
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.releases.jvm.jvm import Jvm, run_jvm
@@ -113,6 +116,17 @@ def test_the_log_is_the_one_that_kafka_loads(jvm: Jvm, folder: Path, state: Call
     assert names(folder) == before, "it only reads"
     seen = (log.start, log.end, sum(segment.size for segment in segments))
     assert load(jvm, folder) == seen
+
+
+NAMES = ("dump.log", "x.index", "x.timeindex", "x.txnindex", "copy.snapshot", "a.log.swap", "b.log.cleaned")
+
+
+@pytest.mark.parametrize("name", [*NAMES, "dump.txt", "dump.log.bak", "dump.log.deleted", "old.checkpoint"])
+def test_the_files_that_kafka_refuses_in_the_folder_of_a_partition_are_known(jvm: Jvm, folder: Path, name: str) -> None:
+    (folder / name).touch()
+    assert can_parse_file(folder.name, name) is (name not in NAMES)
+    with pytest.raises(Py4JJavaError) if name in NAMES else nullcontext():
+        load(jvm, folder)
 
 
 @pytest.mark.parametrize("recorded", [1, 1000], ids=["before the first segment", "in the first segment"])

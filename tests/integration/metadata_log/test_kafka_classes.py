@@ -8,8 +8,10 @@ import re
 import subprocess
 import time
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -18,14 +20,15 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from py4j.protocol import Py4JJavaError
 
 from kafka_rollout.base.errors import RefusedError, UserError
+from kafka_rollout.base.internal_topics import METADATA_LOG
 from kafka_rollout.formats.files import server_properties
+from kafka_rollout.formats.log_files import can_parse_file, parse_folder
 from kafka_rollout.gates.log_directories import COUNTED_SINCE
 from kafka_rollout.metadata_log.classes.kafka_classes import JvmKafkaClasses
 from kafka_rollout.model import node_log
 from kafka_rollout.model.host_state import DirectoryFormat
 from kafka_rollout.model.starts import NodeStart, PluginClass, StartProblems
 from kafka_rollout.planning.findings.configuration import READS_DIRECTORY_IDS, config_findings
-from kafka_rollout.planning.findings.log_folders import refuses_folder
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
@@ -45,6 +48,17 @@ CONTROLLER = {
 }
 OLD, MIDDLE, NEW = Release(3, 4, 1), Release(3, 9, 1), Release(4, 3, 1)
 NEWEST = max(load_catalogue(PROJECT_ROOT / "include").releases)
+
+
+FOLDERS = (
+    *("orders-0", "orders-00", "orders-+1", "a.b-7", "orders--1", "backup-20261130", "orders-99999999999", "-0", "a-"),
+    *("__cluster_metadata-0.bak", "orders-0.bak", "orders-0_old", "backup", "lost+found", ".trash", "orders 1-2"),
+)
+FILES = ("0.log", f"{0:020}.bak.log", "dump.log", ".log", "-5.index", "9223372036854775808.txnindex", "a.log.swap")
+CHECKPOINTS = (
+    *(f"{5:020}-{1:010}.checkpoint", f"{5:020}-{1:010}.bak.checkpoint", f"{5:020}-{1:010}.checkpoint.part"),
+    *("old.checkpoint", "old.checkpoint.deleted", f"{5:020}.checkpoint", "old.bak", "leader-epoch-checkpoint"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -354,19 +368,36 @@ def snapshots(below: Path, *, within_s: float) -> Iterator[Path]:
         *(pytest.param(one, marks=pytest.mark.full) for one in ("3.3.2", "3.5.2", "3.6.0", "3.6.1", "3.7.0", "4.3.1")),
     ],
 )
-def test_the_folders_that_a_release_refuses_are_known(release_cache: ReleaseCache, release: str) -> None:
-    """LogManager.loadLogs gives the name of each folder to this method, and a broker ends when it throws."""
-    stray = "orders-0.0b5f8c1f5d6a4f1c8f6e0f7a3c1d2e3f-stray"
-    refused = [name for name in (stray, "orders-0") if refuses_folder(Release.parse(release), name)]
-    found = []
-    with run_jvm(release_cache.libs(Release.parse(release))) as jvm:
+def test_the_names_that_a_release_refuses_are_known(release_cache: ReleaseCache, release: str) -> None:
+    """LogManager.loadLogs gives the name of each folder to this method, and LogLoader and KafkaMetadataLog those of
+    files: a node ends when one throws."""
+    parsed = Release.parse(release)
+    kinds = ("stray", "delete", "future")
+    ours = {name: parse_folder(name, parsed) for name in FOLDERS}
+    ours |= {name: parse_folder(name, parsed) for kind in kinds for name in (f"a-1.0b5f-{kind}", f"a.b-1-{kind}")}
+    with run_jvm(release_cache.libs(parsed)) as jvm:
         logs = jvm.moved("kafka.log.UnifiedLog", "org.apache.kafka.storage.internals.log.UnifiedLog")
-        for name in (stray, "orders-0"):
-            try:
-                logs.parseTopicPartitionName(jvm.packages.java.io.File(f"/data/{name}"))
-            except Py4JJavaError:
-                found.append(name)
-    assert found == refused
+        snapshots = jvm.static("org.apache.kafka.snapshot.Snapshots")
+        file = jvm.packages.java.io.File
+
+        def starts(call: Callable[[], object]) -> bool:
+            with suppress(Py4JJavaError):
+                call()
+                return True
+            return False
+
+        found: dict[str, tuple[str, int] | None] = dict.fromkeys(ours)
+        for name in ours:
+            with suppress(Py4JJavaError):
+                seen = logs.parseTopicPartitionName(file(f"/data/{name}"))
+                found[name] = seen.topic(), seen.partition()
+        assert found == ours
+        for name in FILES:
+            wanted = can_parse_file("orders-0", name)
+            assert starts(partial(logs.offsetFromFile, file(f"/data/orders-0/{name}"))) is wanted, name
+        for name in CHECKPOINTS:
+            wanted = can_parse_file(METADATA_LOG, name)
+            assert starts(partial(snapshots.parse, file(f"/data/{METADATA_LOG}/{name}").toPath())) is wanted, name
 
 
 @pytest.mark.jvm

@@ -54,9 +54,10 @@ from kafka_rollout.base.system.free_ports import host_and_port
 from kafka_rollout.base.system.sessions import child_environment, start_session, wait_for_exit
 from kafka_rollout.base.time_limits import KILL_S
 from kafka_rollout.formats.files import server_properties
+from kafka_rollout.formats.log_files import log_directory
 from kafka_rollout.model.claims import Claim, Claims
 from kafka_rollout.model.host_state import DirectoryFormat, Installation, StartFile, StartFileKind, StartRecord
-from kafka_rollout.model.log_directories import data_directories, metadata_directory
+from kafka_rollout.model.log_directories import LogDirectory, log_directories, metadata_directory
 from kafka_rollout.model.node_log import LogPart
 from kafka_rollout.model.plan import ConfigChange, changed_lines
 from kafka_rollout.model.starts import LOGIN_FILE, MAIN_CLASS, ClassPlaces, NamedFile, PluginClass, login_sections
@@ -382,12 +383,8 @@ class LocalProcessRuntime:
             config, lambda path: server_properties.local_format(_home(node) / path)
         )
 
-    def log_folders(self, node: NodeSpec, config: Mapping[str, str]) -> Mapping[str, tuple[str, ...]]:
-        found: dict[str, tuple[str, ...]] = {}
-        for path in data_directories(config):
-            with reading(_home(node) / path), os.scandir(_home(node) / path) as entries:
-                found[path] = tuple(entry.name for entry in entries if entry.is_dir())
-        return found
+    def log_folders(self, node: NodeSpec, config: Mapping[str, str]) -> Mapping[str, LogDirectory]:
+        return {path: log_directory(_list_folders(_home(node) / path)) for path in log_directories(config)}
 
     def copy_checkpoint(self, checkpoint: CheckpointFile, to: Path) -> None:
         """With mode 0600 from the first byte on: a snapshot contains verifiers of SCRAM credentials."""
@@ -415,6 +412,20 @@ class LocalProcessRuntime:
         options.append(f"-D{name}={logging_file.as_uri()}")
         jars = class_path(self.cache.libs(release), self.cache.plugins)
         return [str(java_binary()), *options, "-cp", jars, MAIN_CLASS, str(home / "server.properties")]
+
+
+def _list_folders(directory: Path) -> Iterator[tuple[str, str, bool]]:
+    """Yield what `log_directory` needs. A folder or file that disappears is left out."""
+    with reading(directory):
+        for folder in os.scandir(directory) if directory.exists() else ():
+            if not folder.is_dir():
+                continue
+            is_readable = os.access(folder.path, os.R_OK)
+            yield folder.name, "", is_readable
+            with suppress(FileNotFoundError):
+                for entry in os.scandir(folder.path) if is_readable else ():
+                    if entry.is_file():
+                        yield folder.name, entry.name, os.access(entry.path, os.R_OK)
 
 
 def _read_claims(home: Path) -> Claims:

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 from kafka_rollout.base.errors import NotObservableError, TransientError
 from kafka_rollout.model.claims import Claim, Claims
 from kafka_rollout.model.host_state import Installation
+from kafka_rollout.model.log_directories import LogDirectory
 from kafka_rollout.model.state import CheckpointFile, ProcessState
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.ports.cluster import ClusterAdmin, Metrics
@@ -70,7 +71,7 @@ class NoRuntime:
     def log_directories(self, node: NodeSpec) -> Mapping[str, str]:
         return {}
 
-    def log_folders(self, node: NodeSpec, config: Mapping[str, str]) -> Mapping[str, tuple[str, ...]]:
+    def log_folders(self, node: NodeSpec, config: Mapping[str, str]) -> Mapping[str, LogDirectory]:
         self._not_observable(node, "log directory")
 
     def claim(self, node: NodeSpec, claim: Claim) -> Claims:

@@ -1,67 +1,103 @@
-"""Folders of log directories that an older release takes for partitions, and does not start with.
+"""Names in the log directories of a node with which a release does not start.
 
-A broker sets the replica of a topic that was deleted while it was down aside, as `orders-0.<id>-stray`, and keeps it.
-Releases before 3.6.1 refuse the name (LocalLog.parseTopicPartitionName throws): the broker ends while it starts.
+Kafka reads them only when it starts, and the release that runs can refuse what was put there since. Sources:
+LogManager.loadLogs (brokers: each folder is a partition, each partition has one folder), LogLoader and
+KafkaMetadataLog (files of each log), KafkaRaftServer (the metadata log is in metadata.log.dir alone).
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
 
 from kafka_rollout.base.findings import BLOCKER, Check, CheckOf, Examined, Finding, FindingCode, Need
+from kafka_rollout.base.internal_topics import METADATA_LOG, METADATA_TOPIC
 from kafka_rollout.base.outside_text import NAME_LIMIT, escape_invisible
 from kafka_rollout.base.wording import few
+from kafka_rollout.formats.log_files import CACHE, CACHE_SINCE, parse_folder
+from kafka_rollout.model.log_directories import LogDirectory, data_directories, metadata_directory
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.releases.facts import Release
-
-KNOWN_SINCE: Mapping[re.Pattern[str], Release] = {
-    re.compile(r".+-stray"): Release(3, 6, 1),
-    re.compile(r"remote-log-index-cache"): Release(3, 5, 0),
-}
-"""Name of a folder → the first release that starts with it."""
 
 NAME_DIRECTORIES = "Write log.dirs into its server.properties as paths."
 
 LOG_FOLDER_REFUSED = FindingCode(
     "LOG-FOLDER-REFUSED",
     BLOCKER,
-    "A log directory has a folder with which a broker of an older release does not start.",
+    "A log directory has a folder or a file with which a node does not start.",
 )
 LOG_FOLDERS_CHECK = Check(
     "log-folders",
-    "Folders in the log directories",
+    "Names in the log directories",
     "downgrade.md#findings-of-a-downgrade",
     (LOG_FOLDER_REFUSED,),
-    of=(CheckOf.UPGRADE, CheckOf.DOWNGRADE),
+    of=(CheckOf.UPGRADE, CheckOf.DOWNGRADE, CheckOf.RESTART),
     needs=(Need.CONFIGS,),
-    examines=Examined.BROKERS,
+    examines=Examined.NODES,
 )
 
 
-def can_refuse_folders(source: Release, releases: Collection[Release]) -> bool:
-    """Return whether nodes of `source` can have folders that one of the other releases refuses."""
-    return any(lowest < since <= source for lowest in releases for since in KNOWN_SINCE.values())
-
-
-def refuses_folder(release: Release, name: str) -> bool:
-    """Return whether a broker does not start with a folder of this name in log.dirs, which a later release made."""
-    return any(release < since and form.fullmatch(name) for form, since in KNOWN_SINCE.items())
+def has_twice(directories: Mapping[str, LogDirectory], release: Release) -> bool:
+    """Return whether two directories have a folder of one partition."""
+    return any(len(places) > 1 for places in _places(directories, release).values())
 
 
 def log_folder_findings(
-    node: NodeSpec, folders: Mapping[str, Sequence[str]], releases: Collection[Release]
+    node: NodeSpec,
+    config: Mapping[str, str],
+    directories: Mapping[str, LogDirectory],
+    releases: Collection[Release],
 ) -> Iterator[Finding]:
-    """Yield a finding for each log directory with such folders. `folders`: directory → names of its folders."""
-    lowest = min(releases)
-    for directory, names in folders.items():
-        refused = sorted(name for name in names if refuses_folder(lowest, name))
-        if refused:
-            shown = few((escape_invisible(name, limit=NAME_LIMIT) for name in refused), limit=20)
+    """Yield what prevents a start on one of the releases. `directories`: each of `log_directories(config)`."""
+    lowest, metadata = min(releases), metadata_directory(config)
+    data = {path: directories[path] for path in data_directories(config)}
+
+    def refused(directory: str, names: Collection[str], why: str, remedy: str) -> Iterator[Finding]:
+        if names:
+            shown = few((escape_invisible(name, limit=NAME_LIMIT) for name in sorted(names)), limit=20)
             yield LOG_FOLDER_REFUSED.found(
                 f"node {node.node_id}, {directory}",
-                f"A broker of Kafka {lowest} does not start with {shown} in {directory} of node {node.name}: it takes "
-                "each folder for a partition.",
-                f"Move them to a folder outside {directory}, as the user of the broker, which can run: they are "
-                "replicas that the cluster has no longer, or a cache.",
+                f"Kafka {lowest} does not start with {shown} in {directory} of node {node.name}: {why}.",
+                remedy,
             )
+
+    move = "Move them to a folder outside {}, as the user of the node, which can run: it does not use them."
+    for directory, found in directories.items():
+        outside = move.format(directory)
+        loaded = {METADATA_LOG} if directory == metadata else set[str]()
+        if node.is_broker and directory in data:
+            parsed = {name: parse_folder(name, lowest) for name in found.folders if not _is_cache(name, lowest)}
+            loaded |= {name for name, of in parsed.items() if of and of[0] != METADATA_TOPIC}
+            strange = [name for name, of in parsed.items() if of is None]
+            yield from refused(directory, strange, "a broker takes each folder for a partition", outside)
+        if METADATA_LOG in found.folders and directory != metadata:
+            yield from refused(directory, [METADATA_LOG], f"the metadata log is in {metadata}", outside)
+        files = [name for name in found.refused if name.partition("/")[0] in loaded]
+        yield from refused(directory, files, "such a file must have an offset as its name", outside)
+        closed = [name for name in found.unreadable if name.partition("/")[0] in loaded]
+        rights = f"Move files of others out of {directory}, and give those of Kafka to the user of the node."
+        yield from refused(directory, closed, "the user of the node cannot read them", rights)
+    twice = {key: places for key, places in _places(data, lowest).items() if len(places) > 1}
+    if node.is_broker and twice:
+        shown = few((escape_invisible(" and ".join(places)) for places in twice.values()), limit=20)
+        yield LOG_FOLDER_REFUSED.found(
+            f"node {node.node_id}",
+            f"Kafka {lowest} does not start on node {node.name}: two folders are of one partition: {shown}.",
+            "Find the folder that the broker uses with kafka-log-dirs.sh --describe. Move the other one out of its "
+            "log.dirs, as the user of the broker, which can run.",
+        )
+
+
+def _places(directories: Mapping[str, LogDirectory], release: Release) -> Mapping[object, list[str]]:
+    """Return partition, and whether the folder is of a future replica → paths of its folders."""
+    found = defaultdict[object, list[str]](list)
+    for directory, names in directories.items():
+        for name in sorted(names.folders):
+            partition = parse_folder(name, release)
+            if partition and partition[0] != METADATA_TOPIC and not name.endswith(("-delete", "-stray")):
+                found[partition, name.endswith("-future")].append(f"{directory}/{name}")
+    return found
+
+
+def _is_cache(name: str, release: Release) -> bool:
+    return name == CACHE and release >= CACHE_SINCE

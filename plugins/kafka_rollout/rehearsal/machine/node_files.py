@@ -52,7 +52,8 @@ class FilesHere:
     """Where the files of a node are read. `directory`: a log directory. Names are below it."""
 
     def folders(self, directory: Path) -> Mapping[str, Mapping[str, int]]:
-        """Return each partition folder → the sizes in bytes of the files of its log, by name.
+        """Return each partition folder → the sizes in bytes of the files of its log, by name. A rehearsal has no folder
+        and no file with another name: planning/findings/log_folders.py judges them.
 
         The files of a folder that is copied empty can be missing.
         """
@@ -278,7 +279,6 @@ def _write(target: Path, content: bytes) -> None:
         file.write(content)
 
 
-_ENTRY = re.compile(r"([df])/(\d+)/([^/]+)(?:/([^/]+))?")
 _NO_MATCH = 1  # exit code of find if that of grep is not 0: no file of one call has a topic id
 MORE_BYTES = (
     "Set KAFKA_ROLLOUT_REHEARSE_GIB to a higher number, rehearse from a backup (rehearse --backup), or continue "
@@ -316,8 +316,8 @@ class CopyLimit:
 class HostFiles:
     """As FilesHere, for a node with the runtime ssh_service: over SSH, file by file, as the user of the node.
 
-    The commands are those of `RehearsalRights`, and one for the metadata log. A copy has limits of bytes and of time,
-    because the user of the node can list other sizes than those of the files.
+    The commands are those of `RehearsalRights`, and some of a plan. A copy has limits of bytes and of time, because the
+    user of the node can list other sizes than those of the files.
     """
 
     commands: HostCommands
@@ -326,23 +326,21 @@ class HostFiles:
     """Shared by all nodes."""
 
     def folders(self, directory: Path) -> Mapping[str, Mapping[str, int]]:
-        right = self._rights(directory).list
-        done = self.commands.expect_listed(self.node, right, self.commands.sudo(self.node, right, within_s=LIST_S))
-        listed = [match.groups() for match in map(_ENTRY.fullmatch, done.out.split("|")) if match]
-        if not any((kind, name, file) == ("f", META, None) for kind, _, name, file in listed):
+        listed = list(self.commands.list_directory(self.node, str(directory)))
+        if not any((kind, name, file) == ("f", META, "") for kind, _, name, file, _ in listed):
             raise TransientError(
                 f"The list of {directory} on host {service_of(self.node).host} does not contain {META}, which each log "
                 "directory has.",
                 remedy="Check the mount and the rights of the directory, then repeat the rehearsal.",
             )
         sizes: defaultdict[str, dict[str, int]] = defaultdict(dict)
-        for kind, size, folder, file in listed:
+        for kind, size, folder, file, _ in listed:
             if PARTITION.fullmatch(folder) is None:
                 continue
-            if kind == "d" and file is None:
+            if kind == "d" and not file:
                 sizes[folder].update()
-            elif kind == "f" and file is not None and is_copied(folder):
-                sizes[folder][file] = int(size)
+            elif kind == "f" and file and is_copied(folder):
+                sizes[folder][file] = size
         return sizes
 
     def partition_metadata(self, directory: Path, folders: Collection[str]) -> Mapping[str, bytes]:
@@ -351,7 +349,7 @@ class HostFiles:
         done = self.commands.sudo(self.node, right, within_s=LIST_S)
         self.commands.refuse_missing_right(self.node, right, done)
         if "find: " in done.err or done.code not in (0, _NO_MATCH):
-            self.commands.expect_listed(self.node, right, done)
+            self.commands.expect_listed(self.node, right, done, str(directory))
         line = re.compile(rf"{re.escape(str(directory))}/([^/]+)/{re.escape(PARTITION_METADATA)}:(topic_id: \S+)")
         topic_ids = {match[1]: match[2] for match in filter(None, map(line.fullmatch, done.out.splitlines()))}
         return {name: f"version: 0\n{topic_ids[name]}\n".encode() for name in folders if name in topic_ids}

@@ -5,14 +5,15 @@ The files of a metadata directory are read and changed by single commands as the
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError, UserError
 from kafka_rollout.base.lease import Fence
-from kafka_rollout.base.outside_text import parse_number
+from kafka_rollout.base.outside_text import escape_invisible, parse_number
 from kafka_rollout.base.time_limits import CHANGE_WITHIN_S
 from kafka_rollout.base.wording import size as size_text
 from kafka_rollout.model.log_directories import PARTITION
@@ -30,6 +31,8 @@ _TRIES = 3  # without a line that was in time
 GROWTH = 1 << 30  # bytes that a file can have grown by since it was listed: log.segment.bytes by default
 _BYTES_S = 1 << 20  # slower connections are given up
 _RUNS, _DIFFERS = 75, 77  # exit codes of a change that was refused, and of a draft that differs from its source
+_LISTED = re.compile(r"(.)/(\d+)/([^/]+)(?:/([^/]+))?")
+_UNREADABLE = "-"
 _ENTRY = re.compile(r"([a-z])/(\d+)/(\d+(?:\.\d+)?)/(\d+)(/.+)")
 RECORDS = ".kafka-rollout"
 """Folder in the home of the SSH user."""
@@ -166,13 +169,32 @@ class HostCommands:
             )
         return done
 
-    def expect_listed(self, node: NodeSpec, right: HostRight, done: Done) -> Done:
-        """As `expect`, for a list of a log directory. A file can have disappeared while its folder was read, and one
-        that is not Kafka's can be closed, such as lost+found."""
+    def expect_listed(self, node: NodeSpec, right: HostRight, done: Done, directory: str) -> Done:
+        """As `expect`, for a list of a log directory, which can be missing. A file can have disappeared while its
+        folder was read, and a folder that is not a partition can be closed: a start reads its name alone."""
         unread = [match for match in map(_UNREAD.fullmatch, done.err.splitlines()) if match]
-        if unread and all(one["is_gone"] or PARTITION.fullmatch(one["name"]) is None for one in unread):
+        if unread and all(
+            one["is_gone"] or (PARTITION.fullmatch(one["name"]) is None and one["path"] != directory) for one in unread
+        ):
             return done
         return self.expect(node, right, done)
+
+    def list_directory(self, node: NodeSpec, directory: str) -> Iterator[tuple[str, int, str, str, bool]]:
+        """Yield type (`d`, `f`), size, name of a folder or file, name of a file in the folder (else empty) and
+        is_readable. Raises RefusedError for a name that cannot be told from the next one."""
+        right = rights_of(node).list_directory(directory)
+        done = self.expect_listed(node, right, self.sudo(node, right, within_s=LIST_S), directory)
+        records = done.out.split("|")
+        for record, after in itertools.pairwise(records):
+            match = _LISTED.fullmatch(record)
+            if match is not None:
+                yield match[1], int(match[2]), match[3], match[4] or "", after != _UNREADABLE
+            elif record != _UNREADABLE:
+                raise RefusedError(
+                    f"A name in {directory} on host {service_of(node).host} cannot be read, near "
+                    f"{escape_invisible(record[:60])}.",
+                    remedy="Remove the file or folder with | in its name.",
+                )
 
     def refuse_missing_right(self, node: NodeSpec, right: HostRight, done: Done) -> None:
         if refused_by_sudo(done):

@@ -159,6 +159,13 @@ class HostRights:
     def read_directory_id(self, directory: str) -> HostRight:
         return _content(self.service.user, "read the ids of its directories", f"{directory}/meta.properties")
 
+    def list_directory(self, directory: str) -> HostRight:
+        """Lists a log directory; a `-` follows what the user cannot read."""
+        # Kafka also loads a partition whose folder is a link. Nothing below the folders of partitions is read.
+        listed = ("-mindepth", "1", "-maxdepth", "2", "-printf", "%y/%s/%P|", "-not", "-readable", "-printf", "-|")
+        words = ("-L", directory, *listed)
+        return HostRight(self.service.user, "find", words, "list the files in its log directories")
+
     def of_package(self, words: tuple[str, ...]) -> HostRight:
         """A command of the package in the inventory."""
         versions = tuple(self.service.package.versions.values()) if self.service.package else ()
@@ -173,6 +180,7 @@ class HostRights:
         """Return every command of the node. `metadata`: its metadata.log.dir. `directories`: its log.dirs."""
         rights = [self.read_configuration, self.list_open_files, self.find_java, self.see_paths]
         rights += [self.read_directory_id(directory) for directory in directories if directory != metadata]
+        rights += [self.list_directory(directory) for directory in dict.fromkeys((*directories, metadata))]
         rights += [right for right in (self.read_log, self.read_log_on, self.see_log) if right is not None]
         rights += [self.stop, self.start, self.forget_failures, self.kill]
         if (package := self.service.package) is None:
@@ -246,9 +254,6 @@ class RehearsalRights:
         def read(what: str, program: str, *arguments: str) -> HostRight:
             return HostRight(user, program, arguments, f"{what} that a rehearsal copies")
 
-        # Kafka also loads a partition whose folder is a link. Nothing below the folders of partitions is read.
-        listed = ("-mindepth", "1", "-maxdepth", "2", "-printf", "%y/%s/%P|")
-        self.list = read("list the files", "find", "-L", directory, *listed)
         metadata = ("-mindepth", "2", "-maxdepth", "2", "-name", "partition.metadata", "-type", "f")
         shown = ("-exec", "grep", "-sH", "^topic_id:", "{}", "+")
         self.topic_ids = read("read the topic ids", "find", "-L", directory, *metadata, *shown)

@@ -30,6 +30,7 @@ from kafka_rollout.base.lease import Fence, unfenced
 from kafka_rollout.base.system.files import writing_whole
 from kafka_rollout.base.time_limits import KILL_S, STOP_S
 from kafka_rollout.formats.files import server_properties
+from kafka_rollout.formats.log_files import log_directory
 from kafka_rollout.model.claims import Claim, Claims
 from kafka_rollout.model.host_state import (
     DirectoryFormat,
@@ -40,7 +41,7 @@ from kafka_rollout.model.host_state import (
     StartRecord,
     how_to_install,
 )
-from kafka_rollout.model.log_directories import data_directories, metadata_directory
+from kafka_rollout.model.log_directories import LogDirectory, log_directories, metadata_directory
 from kafka_rollout.model.node_log import LogPart, hide_credentials
 from kafka_rollout.model.plan import ConfigChange, changed_lines, changes_of_overrides
 from kafka_rollout.model.starts import ClassPlaces, NamedFile, PluginClass
@@ -48,7 +49,6 @@ from kafka_rollout.model.state import CheckpointFile, ProcessState
 from kafka_rollout.model.topology import ClusterSpec, HostCommand, NodeSpec, ServiceSpec
 from kafka_rollout.nodes.runtimes.claim_files import CLOSED, dump, name_of
 from kafka_rollout.nodes.runtimes.hosts.commands import (
-    LIST_S,
     MISSING,
     RECORDS,
     HostCommands,
@@ -86,7 +86,7 @@ from kafka_rollout.nodes.runtimes.hosts.release_folders import (
     ReleaseFolder,
     read_release_folders,
 )
-from kafka_rollout.nodes.runtimes.hosts.rights import DRAFT, RehearsalRights
+from kafka_rollout.nodes.runtimes.hosts.rights import DRAFT
 from kafka_rollout.nodes.runtimes.hosts.shells import Shell, refused_by_sudo
 from kafka_rollout.nodes.runtimes.hosts.unit_state import (
     UnitState,
@@ -115,7 +115,6 @@ from kafka_rollout.nodes.runtimes.properties import (
 )
 from kafka_rollout.releases.facts import Release
 
-_FOLDER = re.compile(r"d/\d+/([^/]+)")
 _POLL_S = 0.3
 _START_S = 10.0
 _MACHINE_FRESH_S = 60.0  # a boot changes it
@@ -520,13 +519,16 @@ class SshServiceRuntime(HostCommands):
 
         return server_properties.directory_ids(self.config(node), read)
 
-    def log_folders(self, node: NodeSpec, config: Mapping[str, str]) -> Mapping[str, tuple[str, ...]]:
-        found: dict[str, tuple[str, ...]] = {}
-        for directory in data_directories(config):
-            right = RehearsalRights(service_of(node).user, directory).list
-            listed = self.expect_listed(node, right, self.sudo(node, right, within_s=LIST_S))
-            found[directory] = tuple(match[1] for match in map(_FOLDER.fullmatch, listed.out.split("|")) if match)
-        return found
+    def log_folders(self, node: NodeSpec, config: Mapping[str, str]) -> Mapping[str, LogDirectory]:
+        def read(directory: str) -> LogDirectory:
+            listed = self.list_directory(node, directory)
+            return log_directory(
+                (name, file, is_readable)
+                for kind, _, name, file, is_readable in listed
+                if (kind == "f" if file else kind == "d")
+            )
+
+        return {directory: read(directory) for directory in log_directories(config)}
 
     def directory_formats(self, node: NodeSpec, config: Mapping[str, str]) -> Mapping[str, DirectoryFormat] | None:
         """Without bootstrap.checkpoint. A directory that cannot be read, for example because the run adds it and sudo
