@@ -27,12 +27,12 @@ class RunQueries(Protocol):
         ...
 
     def events_of_other_runs(self, kind: type[E]) -> tuple[E, ...]:
-        """The events of one kind in all other runs of the cluster, by the time of each event."""
+        """The events of one kind in all other runs of the Kafka cluster, by the time of each event."""
         ...
 
     def events_by_other_run(self, *kinds: type[Event]) -> Mapping[str, tuple[Event, ...] | None]:
-        """Run id → the events of these kinds, oldest first, of all other runs of the cluster. None for a history that
-        lacks an event, or has a damaged one."""
+        """Run id → the events of these kinds, oldest first, of all other runs of the Kafka cluster, with its name then
+        if that differs. None for a history that lacks an event, or has a damaged one."""
         ...
 
     def known_claims(self, nonces: Collection[str]) -> frozenset[str] | None:

@@ -455,6 +455,32 @@ def test_the_events_of_one_kind_in_the_other_runs_of_a_cluster(store: Store) -> 
     assert [event.by for event in own.events_of_other_runs(Approval)] == ["alice"]
 
 
+@pytest.mark.parametrize("known_by", ["plan", "lock", "nothing"])
+def test_the_other_runs_of_a_cluster_are_found_by_its_id_under_each_name(store: Store, known_by: str) -> None:
+    """The entry of the inventory is renamed, and its name is given to another cluster."""
+    plan = _plan()
+    ids = {"former": plan.cluster_id, "demo": plan.cluster_id, "rebuilt": "another", "unplanned": ""}
+    for name, cluster_id in ids.items():
+        earlier = store.run(name, "old" if name == "former" else "demo")
+        earlier.record(replace(ALICE, by=name))
+        if cluster_id:
+            earlier.save_plan(replace(plan, cluster_id=cluster_id))
+    store.run("own", "old").record(replace(ALICE, by="same id of a run"))
+    store.run("own", "old").save_plan(plan)
+    store.run("own", "elsewhere").save_plan(replace(plan, cluster_id="another"))
+    own = store.run("own", "demo")
+    if known_by == "plan":
+        own.save_plan(plan)
+    elif known_by == "lock":
+        store.lock().acquire("demo", "own", "upgrade", for_s=60.0, cluster_id=plan.cluster_id)
+    by_name = {"demo", "unplanned"}
+    found = by_name | ({"rebuilt"} if known_by == "nothing" else {"former of cluster old", "own of cluster old"})
+    assert own.events_by_other_run(Approval).keys() == found
+    by_id = {"former", "same id of a run"}
+    approvers = by_name | ({"rebuilt"} if known_by == "nothing" else by_id)
+    assert {event.by for event in own.events_of_other_runs(Approval)} == approvers
+
+
 def test_the_events_of_some_kinds_by_other_run_with_those_that_cannot_be_read(store: Store) -> None:
     seen = LogSeen(node_id=1, seen=SeenLog(pid=7, started_at=1.0, loaded=('x "kind":"approval"}',)))
     for name in ("first", "damaged", "moved", "newer", "short", "own"):

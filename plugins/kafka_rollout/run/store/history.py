@@ -41,7 +41,7 @@ from kafka_rollout.run.store.artifacts import Artifacts, artifact_key
 from kafka_rollout.run.store.claims import read_known_claims
 from kafka_rollout.run.store.database import Database, put
 from kafka_rollout.run.store.event_json import decode, encode
-from kafka_rollout.run.store.tables import artifacts, before_stops, events, fingerprints, plans, runs
+from kafka_rollout.run.store.tables import artifacts, before_stops, events, fingerprints, leases, plans, runs
 
 _NEWEST_FIRST = runs.c.updated_at.desc(), runs.c.id.desc()
 _REPORT, _REPORT_PAGE = "report.json", "report.html"
@@ -118,7 +118,7 @@ class SqlRunStore:
         body = json.dumps(to_json(plan), ensure_ascii=False)
         with self._writing() as (connection, run):
             put(connection, plans, {"run": run.id}, {"body": body, "sha256": sha256(body.encode())})
-            self._count(connection, run)
+            self._count(connection, run, cluster_id=plan.cluster_id)
 
     def load_plan(self) -> Plan:
         """Return the plan. Raises UserError if the run has none, FatalError if it is damaged or was changed."""
@@ -193,22 +193,32 @@ class SqlRunStore:
     def events_by_other_run(self, *kinds: type[Event]) -> dict[str, tuple[Event, ...] | None]:
         """As in RunQueries."""
         count = func.count(events.c.number).label("found")
-        query = select(runs, count).outerjoin(events).where(self._others).group_by(runs.c.id)
+        query = select(runs, count).outerjoin(events).where(self._others()).group_by(runs.c.id)
         whole = self._database.read(query.order_by(runs.c.created_at, runs.c.id))
         rows: dict[int, list[Row[Any]]] = {}
         for row in self._events_of_others(kinds):
             rows.setdefault(row.run, []).append(row)
         return {
-            run.run_id: self._read_all(rows.get(run.id, ())) if run.found >= run.event_count else None for run in whole
+            run.run_id if run.cluster == self.cluster else f"{run.run_id} of cluster {run.cluster}": (
+                self._read_all(rows.get(run.id, ())) if run.found >= run.event_count else None
+            )
+            for run in whole
         }
 
-    @property
     def _others(self) -> ColumnElement[bool]:
-        return and_(runs.c.cluster == self.cluster, runs.c.run_id != self.run_id)
+        """Return which runs are the other ones of the cluster. The inventory can have given it other names before, and
+        its name to another cluster. The id is that of the plan, or before the plan that of the lock.
+        """
+        lease = select(leases.c.cluster_id).where(leases.c.cluster == self.cluster, leases.c.holder == self.run_id)
+        known = (*self._database.read(select(runs.c.cluster_id).where(*_THIS), self._this), *self._database.read(lease))
+        found = next((row.cluster_id for row in known if row.cluster_id), "")
+        of_name = runs.c.cluster == self.cluster
+        of_cluster = or_(runs.c.cluster_id == found, and_(of_name, runs.c.cluster_id == "")) if found else of_name
+        return and_(of_cluster, or_(runs.c.cluster != self.cluster, runs.c.run_id != self.run_id))
 
     def _events_of_others(self, kinds: Collection[type[Event]]) -> Sequence[Row[Any]]:
         """Return the rows of events of these kinds, those of a run in their order."""
-        query = select(events).join(runs).where(self._others, events.c.kind.in_([kind.kind for kind in kinds]))
+        query = select(events).join(runs).where(self._others(), events.c.kind.in_([kind.kind for kind in kinds]))
         return self._database.read(query.order_by(events.c.run, events.c.number))
 
     def _read_all(self, rows: Iterable[Row[Any]]) -> tuple[Event, ...] | None:
@@ -380,7 +390,7 @@ class SqlRunStore:
     def _create(self, connection: Connection) -> None:
         now = self._database.now(connection)
         values = {"created_at": now, "updated_at": now, "event_count": 0, "version": 0}
-        row = {"cluster": self.cluster, "run_id": self.run_id, **values}
+        row = {"cluster": self.cluster, "run_id": self.run_id, "cluster_id": "", **values}
         if self._database.is_sqlite:
             connection.execute(insert(runs).values(**row))
             return

@@ -47,12 +47,14 @@ def _table(table: str, /, *constraints: Any, key: Collection[str] = (), **column
     return Table(table, metadata, *made, *constraints)
 
 
-# `version` grows with each event, and each change of the plan or of a document.
+# `cluster_id`: Kafka's, of the plan; empty without one. `version` grows with each event, and each change of the plan or
+# of a document.
 runs = _table(
     "runs",
     UniqueConstraint("cluster", "run_id", name="runs_cluster_run_id"),
     cluster=_NAME,
     run_id=_NAME,
+    cluster_id=_NAME,
     created_at=Float,
     updated_at=Float,
     event_count=Integer,

@@ -64,6 +64,7 @@ def upgrade() -> None:
         id=_ID,
         cluster=_NAME,
         run_id=_NAME,
+        cluster_id=_NAME,
         created_at=sa.Float,
         updated_at=sa.Float,
         event_count=sa.Integer,
