@@ -36,6 +36,7 @@ from kafka_rollout.run.events import ApprovalOf, Observed, Rolled, newest
 from kafka_rollout.run.projections.observations import observed_of
 from kafka_rollout.run.projections.open_batches import is_rollback_decided
 from kafka_rollout.run.projections.runs import run_of
+from kafka_rollout.run.proofs import find_unreturned
 from kafka_rollout.run.step_events import ComparedAfter, ScanEvaluated
 
 
@@ -301,7 +302,12 @@ def compare_after_downgrade(call: StepCall) -> dict[str, int]:
 
 
 def compare_after_rollback(call: StepCall) -> dict[str, int]:
-    """Do the same after a rollback: the report and the next run of the cluster tell what differs."""
+    """Do the same after a rollback: the report and the next run of the cluster tell what differs.
+
+    Raises SkippedStepError if it ended before the source of the plan, which the state before belongs to.
+    """
+    if why := find_unreturned(call.ports.run.events(), call.plan):
+        raise SkippedStepError(f"The cluster is not compared with its state before the run: {why}.")
     return _compare(call, ComparedAfter.ROLLBACK)
 
 

@@ -132,7 +132,7 @@ def test_a_node_that_does_not_start_is_fixed_and_retried_and_the_roll_can_still_
     back = shell("rollback", *this_run, *QUICK, *APPROVED)
     assert back.returncode == 0, back.stderr
     report = json.loads(Path(back.stdout.splitlines()[-1]).read_text())
-    assert report["outcome"] == "rolled_back", report["sentence"]
+    assert (report["outcome"], report["sentence"]) == ("rolled_back", "Every node runs 3.9.1 again.")
     assert later_starts(shell.cluster)[third] == []
 
 

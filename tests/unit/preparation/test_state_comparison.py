@@ -25,8 +25,9 @@ from kafka_rollout.preparation.state_comparison import (
     record_state,
     refuse_unaccepted_differences,
 )
+from kafka_rollout.procedure.actions import compare_after_rollback
 from kafka_rollout.procedure.kinds import FEATURES, UPGRADE
-from kafka_rollout.procedure.step import Procedure
+from kafka_rollout.procedure.step import Procedure, StepCall
 from kafka_rollout.report.builders import build_report
 from kafka_rollout.report.run_report import Outcome, list_gaps
 from kafka_rollout.run.events import Approval, ApprovalOf, Decision, Words, events_of
@@ -276,6 +277,8 @@ def test_after_a_rollback_nothing_of_the_target_is_expected(ports: ClusterPorts)
     carry_out(ports, UPGRADE, request, Approver())
     assert not [one for one in compare_with_state(rolled, ComparedAfter.ROLL) if one.fails]
     assert [one for one in compare_with_state(rolled, ComparedAfter.ROLLBACK) if one.fails]
+    with pytest.raises(SkippedStepError, match="has not passed for nodes"):
+        compare_after_rollback(StepCall(ports=ports, request=request, plan_or_none=plan))
 
 
 @pytest.mark.parametrize("after", [one for one in ComparedAfter if one is not ComparedAfter.APPROVAL])
