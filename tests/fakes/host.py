@@ -379,7 +379,7 @@ class FakeHost:
         if "echo space" in line:
             free.append(f"space {self.space}")
         records = [self._try_records()]
-        in_files, folders = re.findall(r"for folder in (.+?); do", line)
+        in_files, folders = re.findall(r"for folder in (.*?); do", line)
         records += [f"files {self.free_files} {folder}" for folder in in_files.split()]
         mounts = [f"{self.mounted} {folder}" for folder in folders.split() if self.mounted]
         link = [] if self.link_is_folder else ["link"]
@@ -418,7 +418,7 @@ class FakeHost:
 
     def _walk(self, line: str, paths: Sequence[str]) -> str:
         """Every path exists, and /opt/kafka is the only link."""
-        found = re.findall(r"for folder in (.+?); do", line)
+        found = re.findall(r"for folder in (.*?); do", line)
         if not found:
             return "".join(f"{number} + {path}\n" for number, path in enumerate(paths))
         folders = found[0].split()

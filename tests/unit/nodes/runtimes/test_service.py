@@ -288,7 +288,10 @@ def test_what_a_start_writes_is_read() -> None:
     host = FakeHost(command=f"{{ path={wrapper} ; argv[]={wrapper} ; ignore_errors=no ; }}")
     host.files[wrapper] = "#!/bin/sh\nexec /opt/kafka/bin/kafka-server-start.sh /etc/x > /opt/kafka/kafka.log\n"
     state = runtime_on(host).host(NODE, [R431])
-    assert [(write.release, write.path) for write in state.writes] == [(R431, "/opt/kafka/kafka.log")]
+    assert [(write.release, write.path) for write in state.writes] == [
+        (R431, "/data"),
+        (R431, "/opt/kafka/kafka.log"),
+    ]
 
 
 def test_the_script_and_the_signal_of_a_stop_are_read() -> None:

@@ -46,10 +46,12 @@ class Host:
     home: Path
     command: str = SCRIPT
     before: str = ""
-    """The words of ExecStartPre=."""
+    """The words of ExecStartPre=, with its prefixes."""
     unit: str = ""
     """What systemctl shows of it."""
     environment: dict[str, str] = field(default_factory=dict)
+    data: str = ""
+    """Its log.dirs."""
 
     def __post_init__(self) -> None:
         for release in (OLD, NEW):
@@ -100,7 +102,8 @@ class Host:
     ) -> list[Finding]:
         process = self.start() if process is None else [self.text(word) for word in process]
         shown = "{}={{ path=/x ; argv[]={} ; ignore_errors=no ; pid=5 }}"
-        commands = (("ExecStart", self.command), *([("ExecStartPre", self.before)] if self.before else []))
+        before = [("ExecStartPre", self.before.lstrip("-+!@:"))] if self.before else []
+        commands = (("ExecStart", self.command), *before)
         environment = {name: self.text(value) for name, value in self.environment.items()}
         unit = UnitOptions(
             commands=tuple(shown.format(name, self.text(words)) for name, words in commands),
@@ -108,7 +111,10 @@ class Host:
             variables=environment,
             environment=jvm_words(environment),
         )
-        shell = ShellOfThisMachine(self.home, self.text(self.unit), user=f"User={user}\nGroup=\nSupplementaryGroups=")
+        file = self.text(f"ExecStartPre={self.before}\n{self.unit}")
+        shell = ShellOfThisMachine(
+            self.home, self.text(self.unit), file, user=f"User={user}\nGroup=\nSupplementaryGroups="
+        )
         node = self.node(**service)
         start = read_next_start(cast(HostCommands, shell), node, releases, unit)
         writes = read_start_writes(
@@ -120,6 +126,7 @@ class Host:
             start=start,
             brought=brought,
             login="rollout",
+            directories=[self.text(self.data)] if self.data else [],
         )
         state = HostState(
             name="kafka-1",
@@ -328,8 +335,8 @@ def test_a_release_that_the_run_unpacks_belongs_to_the_ssh_user(host: Host) -> N
 @pytest.mark.parametrize(
     ("before", "unit", "log_folder"),
     [
-        ("/usr/bin/install -d -o daemon HOME/kafka/logs", "", ""),
-        ("/bin/sh -c mkdir -p HOME/kafka/logs && chown daemon HOME/kafka/logs", "", ""),
+        ("+/usr/bin/install -d -o daemon HOME/kafka/logs", "", ""),
+        ("!!/bin/sh -c mkdir -p HOME/kafka/logs && chown daemon HOME/kafka/logs", "PermissionsStartOnly=yes\n", ""),
         ("", "LogsDirectory=kafka-x\n", "/var/log/kafka-x"),
         ("", "RuntimeDirectory=kafka-x:y other\n", "/run/kafka-x/logs"),
     ],
@@ -342,6 +349,35 @@ def test_a_folder_that_the_unit_prepares_for_its_user_is_no_finding(
     if log_folder:
         host.environment["LOG_DIR"] = log_folder
     assert host.findings(process) == []
+
+
+@pytest.mark.parametrize("prefix", ["", "-", "@"])
+def test_a_command_that_runs_as_the_user_of_the_unit_prepares_nothing_that_the_user_cannot_write(
+    host: Host, prefix: str
+) -> None:
+    host.before = f"{prefix}/bin/mkdir -p HOME/kafka/logs"
+    assert shown(host.findings()) == [FORBIDDEN]
+
+
+@pytest.mark.parametrize("service", [{}, {"installation": "", "symlink": ""}], ids=["archive", "package"])
+def test_a_log_directory_that_the_next_start_cannot_write_is_a_blocker(host: Host, service: dict[str, str]) -> None:
+    package = PackageSpec(install=("/x", "{version}"), check=("/x", "{version}"))
+    options: dict[str, object] = {**service, "package": package} if service else {}
+    host.environment["LOG_DIR"] = "HOME/var/kafka"
+    host.writable("var/kafka")
+    host.data = "HOME/data/kafka"
+    process, data = host.start(), host.writable("data/kafka")
+    assert host.findings(process, **options) == []
+    data.chmod(0o755)  # another owner, or another User=
+    (found,) = host.findings(process, **options)
+    assert (found.code, found.severity.value) == FORBIDDEN
+    assert f"Let daemon write {data} on the host" in found.remedy
+    data.chmod(0o777)
+    host.unit = "ProtectSystem=strict\nReadWritePaths=HOME/var/kafka\n"
+    (found,) = host.findings(process, **options)
+    assert "`ReadWritePaths=` with the folder" in found.remedy
+    host.unit = "ProtectSystem=strict\nReadWritePaths=HOME/var/kafka HOME/data\n"
+    assert host.findings(process, **options) == []
 
 
 @pytest.mark.parametrize(

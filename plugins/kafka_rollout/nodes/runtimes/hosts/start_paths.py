@@ -227,6 +227,11 @@ def _names_of_unit_file(
     return found, frozenset(path for text in texts for path in paths_in(text)), ""
 
 
+def paths_of_root(commands: HostCommands, node: NodeSpec, variables: Mapping[str, str]) -> frozenset[str] | None:
+    """Return the paths in commands of the unit that systemd runs as root; None if they are unknown."""
+    return _names_of_unit_file(commands, node, variables)[1]
+
+
 def _paths_of_conditions(conditions: Sequence[str]) -> Iterator[str]:
     values = [tuple(one.split("=", 1)) for one in conditions]
     for prefix, value in values:

@@ -1,7 +1,8 @@
 """What a node's next start writes, and whether the user of its unit can: in the folder of each release, too.
 
 kafka-run-class.sh writes its logs to `logs` beside its own folder unless LOG_DIR is set, so to the folder of the
-release, which the user of the unit often cannot change. A JVM that cannot open its log of the garbage collection, and a
+release, which the user of the unit often cannot change. Its log directories can be closed to the user since the node
+started. A JVM that cannot open its log of the garbage collection, and a
 shell that cannot open the file of an output, end before Kafka starts. Nothing needs a right.
 """
 
@@ -22,7 +23,7 @@ from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, service_of
 from kafka_rollout.nodes.runtimes.hosts.option_sources import ScriptsOfStart, UnitOptions
 from kafka_rollout.nodes.runtimes.hosts.overrides import is_of_shell
 from kafka_rollout.nodes.runtimes.hosts.shell_lines import ReplacedVariables, assignments
-from kafka_rollout.nodes.runtimes.hosts.start_paths import follow_link
+from kafka_rollout.nodes.runtimes.hosts.start_paths import follow_link, paths_of_root
 from kafka_rollout.nodes.runtimes.hosts.unit_environment import put_in
 from kafka_rollout.nodes.runtimes.hosts.user_access import Lookup, read_access, read_unit_user
 from kafka_rollout.nodes.runtimes.start_files import paths_in
@@ -63,6 +64,8 @@ class _Write(NamedTuple):
     """The node does not start without it."""
     is_log: bool = False
     """It is in the folder that the scripts make, or this folder."""
+    is_data: bool = False
+    """It is a log directory, which Kafka makes with the folders above."""
 
 
 def read_start_writes(
@@ -75,30 +78,33 @@ def read_start_writes(
     start: ScriptsOfStart,
     brought: Collection[Release],
     login: str,
+    directories: Sequence[str] = (),
 ) -> tuple[StartWrite, ...]:
-    """Return what a start on each release writes; none for packages. `process`: the command line of the node's.
-    `brought`: the releases that a run unpacks as the SSH user `login`.
+    """Return what a start on each release writes; for packages, the log directories alone. `process`: the command line
+    of the node's. `brought`: the releases that a run unpacks as the SSH user `login`. `directories`: of the logs.
 
     Raises RefusedError or TransientError if the host does not report where the paths lead.
     """
     service = service_of(node)
     sandbox = _read_sandbox(commands, node, unit)
+    data = [_Write(path, is_data=True) for path in directories if path.startswith("/")]
     wanted = [
         (release, write)
-        for release in (() if service.package else releases)
-        for write in _writes(node, release, process, unit, start)
+        for release in releases
+        for write in (*data, *(() if service.package else _writes(node, release, process, unit, start)))
         if write.path.isprintable() and not sandbox.prepares(posixpath.normpath(write.path))
     ]
     if not wanted:
         return ()
     folders = [one for one in (*sandbox.read_only, *sandbox.writable) if one.isprintable()]
-    every = [service.symlink, *folders, *(one for _, write in wanted for one in _ways(write.path))]
+    switches = [] if service.package else [*releases]
+    every = [service.symlink or "/", *folders, *(one for _, write in wanted for one in _ways(write.path))]
     paths = list(dict.fromkeys(every))
-    followed = follow_link(commands, node, paths, [service.folder(release) for release in releases])
+    followed = follow_link(commands, node, paths, [service.folder(release) for release in switches])
     of_path = {path: number for number, path in enumerate(paths)}
 
     def lead(path: str, release: Release) -> tuple[StartPlace, tuple[str, ...]]:
-        return followed[of_path[path], [*releases].index(release) + 1]
+        return followed[of_path[path], switches.index(release) + 1 if switches else 0]
 
     lookups: list[Lookup] = []
     for release, write in wanted:
@@ -108,9 +114,9 @@ def read_start_writes(
     user = read_unit_user(commands, node)
     found = []
     for (release, write), asked in zip(wanted, read_access(commands, node, lookups), strict=True):
-        folder, place = lead(service.symlink, release)[0].path, lead(write.path, release)[0]
+        folder, place = lead(service.symlink or "/", release)[0].path, lead(write.path, release)[0]
         parent = lead(posixpath.dirname(write.path), release)[0]
-        moves = _is_below(place.path, folder)
+        moves = bool(switches) and _is_below(place.path, folder)
         forms = (posixpath.normpath(write.path), place.path)
         if setting := sandbox.why_read_only(forms, {one: lead(one, release)[0].path for one in folders}):
             refused = f"cannot write there: it is read-only for the unit ({setting})"
@@ -119,7 +125,7 @@ def read_start_writes(
             access = _access_after_unpacking(user, folder, login)
         elif parent.state is PlaceState.HIDDEN or (asked.refused and place.state is PlaceState.HIDDEN):
             access = FileAccess(user=user.name, unknown=f"the SSH user cannot enter the folders above {place.path}")
-        elif not asked.refused and not write.is_log and parent.state is PlaceState.MISSING:
+        elif not (asked.refused or write.is_log or write.is_data) and parent.state is PlaceState.MISSING:
             refused = f"cannot create a file in {parent.path}, which does not exist"
             access = FileAccess(user=user.name, refused=refused, place=parent.path)
         else:
@@ -164,7 +170,7 @@ class _Sandbox(NamedTuple):
     """What the unit makes of folders before the start (systemd.exec(5))."""
 
     prepared: list[str]
-    """Folders that systemd or a command before the start makes, mounts or gives to the user."""
+    """Folders that systemd or a command of root before the start makes, mounts or gives to the user."""
     read_only: dict[str, str]
     """Folder that the process cannot write → the setting."""
     writable: list[str]
@@ -206,8 +212,9 @@ def _read_sandbox(commands: HostCommands, node: NodeSpec, unit: UnitOptions) -> 
             writable += paths
         elif name == "PrivateTmp" and value not in ("", "no"):
             writable += ["/tmp", "/var/tmp"]  # noqa: S108 - paths of the host
-    for command in _commands(unit, "ExecStartPre="):
-        prepared += [path for path in paths_in(command) if "bin/" not in path] if _PREPARES.search(command) else []
+    prepares = [command for command in _commands(unit, "ExecStartPre=") if _PREPARES.search(command)]
+    of_root = (paths_of_root(commands, node, unit.variables) if prepares else None) or ()
+    prepared += [path for command in prepares for path in paths_in(command) if path in of_root and "bin/" not in path]
     return _Sandbox(prepared, read_only, writable)
 
 

@@ -344,8 +344,9 @@ def read_host(
     refused = read_try(found)
     options = read_unit_options(commands, node)
     start = read_next_start(commands, node, releases or (None,), options)
+    config = {} if denied else read_config()
     link, start_paths, start_paths_problem = _start_paths(
-        commands, node, releases, config={} if denied else read_config(), options=options, start=start, facts=facts
+        commands, node, releases, config=config, options=options, start=start, facts=facts
     )
     login = values.get("login", "")
     writes, writes_problem = _read_or_unknown(
@@ -358,6 +359,7 @@ def read_host(
             start=start,
             brought=brought,
             login=login,
+            directories=log_directories(config),
         )
     )
     written = folders_of_run(
