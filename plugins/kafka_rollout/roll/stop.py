@@ -16,6 +16,7 @@ from kafka_rollout.coordinator_logs.findings import (
     unread_replica_sentences,
     unread_replicas_error,
 )
+from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.feature_updates.levels import pending_changes
 from kafka_rollout.features.requests import range_findings
 from kafka_rollout.gates.gate import Gate, GateCheck, GateKind
@@ -75,6 +76,7 @@ Shared = tuple[Callable[[], ClusterState], Callable[[], ClusterState]]
 
 # What closes a rollback, or would be lost, is read again at the first stop after a pause of this length.
 _CHECKED_S = 3600.0
+_SCANNED = "scan/in-rollback.json"
 _EARLIER_LINE = "No approval of a rollback covers it: write the earlier line into the file, then repeat the rollback."
 
 
@@ -242,8 +244,8 @@ def refuse_closed(run: Run, release_step: ReleaseStep, *, reads_again: bool) -> 
     """Raise RefusedError if the older release cannot run the cluster, or would lose metadata.
 
     `reads_again`: before the first stop of the release step, after a long pause and before each controller. Then
-    settings are read and validated, and the coordinator logs are read if a release that this run started writes records
-    that the older release cannot load.
+    settings are read and validated. The coordinator logs are read before each stop, if a release that this run started
+    writes records that the older release cannot load: the brokers that still run it can write one at any time.
     """
     levels = range_findings(run.ports.catalogue, observe_without_groups(run.ports), release_step.to_release)
     if not levels.ok:
@@ -255,6 +257,8 @@ def refuse_closed(run: Run, release_step: ReleaseStep, *, reads_again: bool) -> 
     if reads_again:
         with run.ports.classes.keep_processes():
             _refuse_unkept(run, release_step)
+    if closing := _closing(run, release_step):
+        _refuse_unloadable(run, release_step, closing)
 
 
 def _refuse_unkept(run: Run, release_step: ReleaseStep) -> None:
@@ -267,8 +271,6 @@ def _refuse_unkept(run: Run, release_step: ReleaseStep) -> None:
     java = check_java(run.ports, release_step.to_release, files)
     configs = recheck_dynamic_configs(run, release_step.to_release, files=files, state=None)
     _refuse_found(run.ports, release_step, [found for found in (*java, *configs) if found.severity is Severity.BLOCKER])
-    if closing := _closing(run, release_step):
-        _refuse_unloadable(run, release_step, closing)
 
 
 def _refuse_disagreement(at: NodeRun) -> None:
@@ -398,7 +400,7 @@ def _closing(run: ReadRun, release_step: ReleaseStep) -> tuple[ClosingRecord, ..
 
 
 def _refuse_unloadable(run: Run, release_step: ReleaseStep, closing: tuple[ClosingRecord, ...]) -> None:
-    scanned = scan_before_roll(run.ports)
+    scanned: ScanResult | None = run.history.attachment(_SCANNED, ScanResult) or scan_before_roll(run.ports)
     older = release_step.to_release
     if scanned is None:
         why = f"{closing[0].record} records of {run.plan.target} stop it, and no scan shows whether such records exist"
@@ -410,6 +412,7 @@ def _refuse_unloadable(run: Run, release_step: ReleaseStep, closing: tuple[Closi
             _refuse_unread_logs(run, release_step, [unread_logs_sentence(older)], error)
             return
         if scan.is_proved_loadable(release_step.to_release):
+            run.history.attach(_SCANNED, scan)  # the next stop reads what is new since
             return
         unread, waits = find_unread_replicas(scan, older), unread_replicas_error(scan, older)
         if unread and waits is not None:

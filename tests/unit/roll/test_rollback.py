@@ -240,7 +240,8 @@ def test_it_goes_all_the_way_when_nothing_was_written_that_closes_it(tmp_path: P
     assert {node.running for node in cluster.nodes.values()} == {R340}
 
 
-def test_share_groups_that_a_setting_enables_close_it_before_the_first_stop(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rolled_back", [0, 2])
+def test_share_groups_that_a_setting_enables_close_it_before_each_stop(tmp_path: Path, rolled_back: int) -> None:
     """4.1 writes a record of share groups at which 4.0 stops, also at share.version 0 (group.share.enable)."""
     older, newer = Release(4, 0, 1), Release(4, 1, 1)
     cluster = FakeCluster(older)
@@ -257,10 +258,17 @@ def test_share_groups_that_a_setting_enables_close_it_before_the_first_stop(tmp_
     ports.run.attach(SCAN_BEFORE_ROLL, scan)
     plan = plan_upgrade(ports, newer, finalize=False)
     roll_and_regret(ports, plan)
-    cluster.written_since.append(replace(COMMIT, key_version=15, value_version=0, count=1, first_offset=4))
+    stopped = len(cluster.stops)
+
+    def a_client_makes_a_share_group() -> bool:
+        if len(cluster.stops) == stopped + rolled_back and not cluster.written_since:
+            cluster.written_since.append(replace(COMMIT, key_version=15, value_version=0, count=1, first_offset=4))
+        return False
+
     with pytest.raises(RefusedError, match=r"rollback to 4\.0\.1 is not possible: .*unknown record type 15"):
-        roll_back(Run(ports, plan), QUICK)
-    assert {node.running for node in cluster.nodes.values()} == {newer}, "before the first stop"
+        roll_back(Run(ports, plan), QUICK, stop_asked=a_client_makes_a_share_group)
+    assert len(cluster.stops) == stopped + rolled_back
+    assert [node.running for node in cluster.nodes.values()].count(older) == rolled_back
 
 
 def test_a_replica_that_no_broker_returns_now_is_waited_for_and_closes_nothing(tmp_path: Path) -> None:
