@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
@@ -22,8 +22,8 @@ NodeConfigs = Mapping[int, Mapping[str, str]]
 CONFIG_PROVIDERS = "config.providers"
 _REFERENCE = re.compile(r"\$\{[^}]*:")  # every value that ConfigTransformer.DEFAULT_PATTERN matches, and some more
 
-_OF_PROVIDER = re.compile(r"\$\{([^:}]+):(?:[^:}]*:)?([^:}]+)\}")
-_PROVIDER = re.compile(rf"{re.escape(CONFIG_PROVIDERS)}\.([^.]+)\.class")
+_OF_PROVIDER = re.compile(r"\$\{([^:}]+):(?:([^:}]*):)?([^:}]+)\}")
+_KAFKAS = "org.apache.kafka.common.config.provider"
 
 
 BYTE_ORDER_MARK = "\xef\xbb\xbf"
@@ -37,13 +37,35 @@ def is_reference(value: str) -> bool:
 
 def environment_names(config: Mapping[str, str]) -> frozenset[str]:
     """Return the variables that a configuration takes from the environment of its process, as `${env:NAME}`."""
-    providers = {
-        match[1]
-        for name, value in config.items()
-        if (match := _PROVIDER.fullmatch(name)) and value.strip().endswith(".EnvVarConfigProvider")
-    }
-    found = (match for value in config.values() for match in _OF_PROVIDER.finditer(value))
-    return frozenset(match[2] for match in found if match[1] in providers)
+    return frozenset(name for _, _, name in _references(config, "EnvVarConfigProvider"))
+
+
+def provider_classes(config: Mapping[str, str]) -> dict[str, str]:
+    """Return setting → class of each config provider. A start makes all of them first, also one that no value names
+    (AbstractConfig.instantiateConfigProviders)."""
+    keys = (_class_of(name) for name in config.get(CONFIG_PROVIDERS, "").split(","))
+    return {key: config[key].strip() for key in keys if key in config}
+
+
+def provider_files(config: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Return setting and path of each file that Kafka's own config providers read at a start."""
+    in_files = ((key, path) for key, path, _ in _references(config, "FileConfigProvider"))
+    in_folders = (
+        (key, f"{path.rstrip('/')}/{name}") for key, path, name in _references(config, "DirectoryConfigProvider")
+    )
+    return tuple((key, path) for key, path in (*in_files, *in_folders) if path.startswith("/"))
+
+
+def _references(config: Mapping[str, str], provider: str) -> Iterator[tuple[str, str, str]]:
+    """Yield setting, path and name of each `${provider:path:name}` of one of Kafka's classes."""
+    for key, value in config.items():
+        for match in _OF_PROVIDER.finditer(value):
+            if config.get(_class_of(match[1]), "").strip() == f"{_KAFKAS}.{provider}":
+                yield key, match[2] or "", match[3]
+
+
+def _class_of(provider: str) -> str:
+    return f"{CONFIG_PROVIDERS}.{provider}.class"
 
 
 def is_provider_setting(name: str) -> bool:

@@ -84,6 +84,7 @@ class StartFileKind(StrEnum):
     """A path that must exist, whatever its content is: of a condition or an assertion, or the folder of a file that
     systemd or the node writes."""
     KEYS = "keystore, truststore or JAAS file"
+    PROVIDED = "file of a config provider"
     AGENT = "Java agent"
     JAR = "jar"
     LIBRARIES = "jars of the release"

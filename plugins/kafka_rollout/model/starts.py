@@ -177,6 +177,11 @@ def named_files(config: Mapping[str, str], jvm_arguments: Sequence[str] | None =
     return found
 
 
+def is_key_file(setting: str) -> bool:
+    """Return whether a file that a setting or property names has keys, certificates or logins."""
+    return setting == LOGIN_FILE or base_name(setting) in _STORES
+
+
 def login_file(jvm_arguments: Sequence[str] | None) -> str:
     """Return the path of the JAAS file; empty without one. It can be a URL, and a `=` before it leaves out the files of
     Java's own security properties."""

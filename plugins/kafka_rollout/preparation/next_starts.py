@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from kafka_rollout.base.errors import NotObservableError, RefusedError, TransientError, UserError
-from kafka_rollout.model.configs import with_inventory_values
+from kafka_rollout.model.configs import provider_files, with_inventory_values
 from kafka_rollout.model.listeners import find_listeners
 from kafka_rollout.model.plan import overridden_lines
 from kafka_rollout.model.starts import (
@@ -86,7 +86,7 @@ def _observe(
             # Without a process, it is unknown what its start script adds, which can name the JAAS file.
             if not login_file(arguments) and ports.runtime.process(node).pid is None:
                 arguments = None
-    names = named_files(config, arguments)
+    names = {**dict(provider_files(config)), **named_files(config, arguments)}
     files = _named_files(ports, node, names)
     start = NodeStart(
         properties=with_inventory_values(node, config),

@@ -15,6 +15,7 @@ from kafka_rollout.metadata_log.classes.images import sentence_of
 from kafka_rollout.metadata_log.classes.kafka_classes import JvmKafkaClasses
 from kafka_rollout.metadata_log.classes.node_configs import java_properties
 from kafka_rollout.model.configs import ConfigKind, ConfigProblem, DynamicConfigs
+from kafka_rollout.model.starts import NodeStart, StartProblems
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.releases.jvm.jvm import run_jvm
@@ -111,11 +112,13 @@ def test_a_provider_that_exists_on_the_node_only_is_no_problem(
         f"config.providers.{provider}.class": named,
         "ssl.keystore.password": f"${{{provider}:/etc/kafka/secrets.properties:password}}",
     }
-    assert rejected(classes, release, properties) == ()
+    found = problems_of(classes, release, properties)
+    assert found.rejected == ()
+    assert [one.name for one in found.plugins] == ([named] if provider == "vault" else [])
     dynamic = DynamicConfigs(all_brokers={"log.cleaner.threads": "2"}, topics={"orders": {"retention.ms": "1000"}})
     assert dynamic_problems(classes, release, properties, dynamic) == ()
     # The rest is still validated.
-    (problem,) = rejected(classes, release, {**properties, "num.io.threads": "many"})
+    (problem,) = problems_of(classes, release, {**properties, "num.io.threads": "many"}).rejected
     assert problem == "Invalid value many for configuration num.io.threads: Not a number of type INT"
 
 
@@ -187,3 +190,15 @@ def test_the_classes_get_no_environment_of_this_process(
         variables = dict(jvm.packages.java.lang.System.getenv())
     assert VARIABLE not in variables
     assert set(variables) <= {"PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "LC_CTYPE", "PWD"}
+
+
+def test_a_provider_that_an_older_release_does_not_have_ends_its_start(classes: JvmKafkaClasses) -> None:
+    env = {**CONTROLLER, "config.providers": "env", "config.providers.env.class": OWN["config.providers.env.class"]}
+    assert rejected(classes, OLD, env) == ()
+    (sentence,) = rejected(classes, Release(3, 4, 1), env)
+    assert "EnvVarConfigProvider of config.providers.env.class is not on the class path" in sentence
+    assert rejected(classes, Release(3, 4, 1), {**env, "config.providers": ""}) == ()
+
+
+def problems_of(classes: JvmKafkaClasses, release: Release, properties: dict[str, str]) -> StartProblems:
+    return classes.start_problems(release, {1: NodeStart(properties=properties)})[1]

@@ -43,7 +43,7 @@ from kafka_rollout.metadata_log.disk.folder import (
     read_checkpoint,
 )
 from kafka_rollout.model.acls import Acl, AclDifferences, compare_answers, questions_of
-from kafka_rollout.model.configs import ConfigProblem, DynamicConfigs, literal_settings
+from kafka_rollout.model.configs import ConfigProblem, DynamicConfigs, literal_settings, provider_classes
 from kafka_rollout.model.host_state import BOOTSTRAP, DirectoryFormat
 from kafka_rollout.model.listeners import base_name
 from kafka_rollout.model.log_directories import DEFAULTS, DIRECTORY_KEYS, data_directories, named_directories
@@ -209,6 +209,9 @@ def _absent_classes(jvm: Jvm, properties: Mapping[str, str]) -> Iterator[PluginC
         for one in map(str.strip, value.split(",")):
             if "." in one and (class_path or not _has_class(jvm, one)):
                 yield PluginClass(setting=key, name=one, class_path=class_path)
+    for key, one in provider_classes(properties).items():
+        if "." in one and not _has_class(jvm, one):
+            yield PluginClass(setting=key, name=one)
 
 
 def _absent_login_classes(jvm: Jvm, start: NodeStart) -> Iterator[PluginClass]:

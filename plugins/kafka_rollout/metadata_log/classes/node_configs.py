@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -39,6 +39,7 @@ from kafka_rollout.model.configs import (
     DynamicConfigs,
     is_provider_setting,
     literal_settings,
+    provider_classes,
     unresolved_settings,
 )
 from kafka_rollout.releases.jvm.jvm import Jvm, MissingClassError, root_cause
@@ -482,9 +483,10 @@ def config_definitions(jvm: Jvm) -> Any:
     return jvm.call(definition, config.getField("MODULE$").get(None))
 
 
-def secret_values(jvm: Jvm, configs: Iterable[Mapping[str, str]]) -> frozenset[str]:
+def secret_values(jvm: Jvm, configs: Collection[Mapping[str, str]]) -> frozenset[str]:
     """Return the values that no sentence can contain: passwords, and long values of settings that have no type."""
-    pairs = {(name, value) for config in configs for name, value in config.items() if value}
+    classes = {name for config in configs for name in provider_classes(config)}
+    pairs = {(name, value) for config in configs for name, value in config.items() if value and name not in classes}
     keys = config_definitions(jvm).configKeys()
     types: dict[str, str | None] = {}
     for name in {name for name, _ in pairs}:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
+from kafka_rollout.model.configs import provider_files
 from kafka_rollout.model.host_state import StartFileKind
 from kafka_rollout.model.log_directories import log_directories
 from kafka_rollout.model.starts import MAIN_CLASS, named_files
@@ -36,12 +37,14 @@ _RELATIVE = re.compile(r"(?:^|[=:,])([\w.-][\w./-]*\.(?:ya?ml|xml|properties|con
 
 
 def all_start_files(config: Mapping[str, str], arguments: Sequence[str]) -> Iterator[tuple[StartFileKind, str]]:
-    """Yield kind and path of the files. `arguments`: of the process. A path of a config provider is left out.
+    """Yield kind and path of the files. `arguments`: of the process. A path that a config provider has is left out.
 
     The classpath is given as its entries: jars, and folders of jars (`/opt/plugins/*`) without the star.
     """
     for path in named_files(config, arguments).values():
         yield StartFileKind.KEYS, path
+    for _, path in provider_files(config):
+        yield StartFileKind.PROVIDED, path
     for directory in log_directories(config):
         yield StartFileKind.IDENTITY, f"{directory}/meta.properties"
     for argument in arguments:

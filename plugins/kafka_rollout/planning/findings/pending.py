@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import NamedTuple
 
 from kafka_rollout.base.durations import iso
@@ -13,7 +14,7 @@ from kafka_rollout.base.findings import INFO, WARNING, Check, CheckOf, Examined,
 from kafka_rollout.base.wording import few, nodes
 from kafka_rollout.model.access_settings import decides_access, is_secret_access
 from kafka_rollout.model.config_values import ValueType, same_value
-from kafka_rollout.model.configs import HIDDEN, ConfigSource, NodeConfigs, Setting, is_reference
+from kafka_rollout.model.configs import HIDDEN, ConfigSource, NodeConfigs, Setting, is_reference, provider_files
 from kafka_rollout.model.host_state import StartFile, StartFileKind
 from kafka_rollout.model.unclean_elections import ENABLE as _UNCLEAN
 
@@ -171,7 +172,7 @@ def pending_findings(restarted: Collection[int], seen: SinceStart) -> Iterator[F
                 found[_Change(name, _IGNORED, line if is_known else _UNQUOTED)].append(node_id)
             others = {name: setting for name, setting in used.items() if name not in ignored}
             read = {name: line for name, line in lines.items() if name not in ignored}
-            for change in _changes(read, others, _file_changed_at(seen, node_id)):
+            for change in _changes(read, others, partial(_file_changed_at, seen, node_id)):
                 found[change].append(node_id)
     changed = {node_id for node_ids in found.values() for node_id in node_ids}
     for change, node_ids in sorted(found.items()):
@@ -220,10 +221,16 @@ def _is_newer(file: StartFile, started_at: float | None) -> bool:
     return file.changed_at > started_at + margin
 
 
-def _file_changed_at(seen: SinceStart, node_id: int) -> float | None:
-    """Return when server.properties was changed; None if not since the start, or unknown, which has its own finding."""
+def _file_changed_at(seen: SinceStart, node_id: int, name: str) -> float | None:
+    """Return when server.properties, or a file from which the line of a setting takes its value, was changed; None if
+    not since the start, or unknown, which has its own finding."""
     started_at = seen.started_at.get(node_id)
-    files = (file for file in seen.files.get(node_id, ()) if file.kind is StartFileKind.CONFIGURATION)
+    paths = {path for setting, path in provider_files(seen.configs.get(node_id, {})) if setting == name}
+    files = (
+        file
+        for file in seen.files.get(node_id, ())
+        if file.kind is StartFileKind.CONFIGURATION or (file.kind is StartFileKind.PROVIDED and file.path in paths)
+    )
     return max((file.changed_at or 0.0 for file in files if _is_newer(file, started_at)), default=None)
 
 
@@ -268,12 +275,18 @@ def _files(restarted: Collection[int], seen: SinceStart, compared: Collection[in
         )
 
 
-def _changes(lines: Mapping[str, str], used: Mapping[str, Setting], changed_at: float | None) -> Iterator[_Change]:
+def _changes(
+    lines: Mapping[str, str], used: Mapping[str, Setting], changed_at: Callable[[str], float | None]
+) -> Iterator[_Change]:
+    """`changed_at`: when what a line of a setting says was changed; None: not since the start."""
+    provided = {name for name, _ in provider_files(lines)}
+
     def after(name: str, line: str) -> str:
         """A secret is not shown; with the time, a later change of it is another finding."""
-        if not is_secret_access(name):
+        if not (is_secret_access(name) or name in provided):
             return line
-        return _UNQUOTED if changed_at is None else f"{_UNQUOTED} of {iso(changed_at)}"
+        at = changed_at(name)
+        return _UNQUOTED if at is None else f"{_UNQUOTED} of {iso(at)}"
 
     for name, setting in used.items():
         line = lines.get(name, lines.get(_SYNONYMS.get(name, "")))
@@ -282,7 +295,7 @@ def _changes(lines: Mapping[str, str], used: Mapping[str, Setting], changed_at: 
         if setting.value == HIDDEN or (line is not None and is_reference(line)):
             if decides_access(name) and line is None:
                 yield _Change(name, _shown(setting.value), _DEFAULT)
-            elif decides_access(name) and line is not None and changed_at is not None:
+            elif line is not None and (decides_access(name) or name in _DATA | _MEMBERSHIP) and changed_at(name):
                 yield _Change(name, _shown(setting.value), after(name, line))
         elif line is not None and not same_value(line, setting.value or "", setting.type):
             is_known = setting.value is not None or name in _DATA | _MEMBERSHIP or decides_access(name)

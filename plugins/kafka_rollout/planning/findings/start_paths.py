@@ -82,6 +82,8 @@ def fate_of(path: StartPath, release: Release | None, host: HostState) -> Fate:
             exists = Fate.STAYS  # another release can bring another one
         case StartFileKind.JVM | StartFileKind.UNIT | StartFileKind.KEYS | StartFileKind.LOGGING | StartFileKind.NAMED:
             exists = Fate.STAYS if after.is_same else Fate.OTHER
+        case StartFileKind.PROVIDED:
+            exists = Fate.STAYS if after.is_same else Fate.OTHER
         case _:
             assert_never(path.kind)
     match after.state:
@@ -385,7 +387,7 @@ def _place_of(kind: StartFileKind, service: ServiceSpec) -> str:
             return f"ExecStart of {unit} and in configuration_file of the inventory"
         case StartFileKind.IDENTITY:
             return "log.dirs or metadata.log.dir"
-        case StartFileKind.NAMED | StartFileKind.KEYS:
+        case StartFileKind.NAMED | StartFileKind.KEYS | StartFileKind.PROVIDED:
             return f"{service.configuration_file} or {unit}"
         case _:
             return f"{unit} or its environment"

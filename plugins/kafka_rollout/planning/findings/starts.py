@@ -19,7 +19,15 @@ from kafka_rollout.base.findings import (
     Severity,
 )
 from kafka_rollout.base.wording import few, nodes
-from kafka_rollout.model.starts import AUTHORIZER, KEEP_AUTHORIZER, ClassPlaces, FileRemark, NamedFile, PluginClass
+from kafka_rollout.model.starts import (
+    AUTHORIZER,
+    KEEP_AUTHORIZER,
+    ClassPlaces,
+    FileRemark,
+    NamedFile,
+    PluginClass,
+    is_key_file,
+)
 from kafka_rollout.planning.findings.not_observable import not_observable
 from kafka_rollout.releases.facts import Release
 
@@ -30,7 +38,9 @@ PLUGIN_CLASS = FindingCode(
     "warning if they cannot be read, an info if they have it.",
 )
 START_FILE_MISSING = FindingCode(
-    "START-FILE-MISSING", BLOCKER, "A keystore, a truststore or a JAAS file that a node reads at its start is missing."
+    "START-FILE-MISSING",
+    BLOCKER,
+    "A keystore, a truststore, a JAAS file or the file of a config provider that a node reads at its start is missing.",
 )
 START_FILE_UNKNOWN = FindingCode(
     "START-FILE-UNKNOWN",
@@ -181,7 +191,7 @@ def _of_files(files: Mapping[int, ObservedFiles]) -> Iterator[Finding]:
                 )
             continue
         for one in observed.files:
-            if one.readable_at is not None:
+            if one.readable_at is not None and is_key_file(one.setting):
                 continue  # Kafka's own classes have read it, or said that it is missing
             subject = f"node {node_id}, {one.setting}"
             if one.is_absent:
@@ -191,6 +201,8 @@ def _of_files(files: Mapping[int, ObservedFiles]) -> Iterator[Finding]:
                     "would not start.",
                     f"Restore the file, or correct {one.setting}.",
                 )
+            elif not is_key_file(one.setting):
+                continue  # a change of what a config provider reads is a finding about files since the start
             elif one.changed_at is None or observed.started_at is None or one.changed_at >= observed.started_at:
                 yield START_FILE_UNKNOWN.found(subject, *_why_unknown(node_id, one, observed))
 

@@ -24,6 +24,7 @@ _KINDS = {
     StartFileKind.LIBRARIES: BLOCKER,
     StartFileKind.PROGRAM: WARNING,
     StartFileKind.KEYS: WARNING,
+    StartFileKind.PROVIDED: WARNING,
     StartFileKind.AGENT: WARNING,
     StartFileKind.JAR: WARNING,
     StartFileKind.LOGGING: WARNING,

@@ -593,9 +593,22 @@ def test_a_path_is_asked_for_the_user_of_the_unit_and_as_the_start_uses_it(  # n
     assert shown(executes_nothing) == (expected if mode == 0o644 else [])
 
 
-def test_a_keystore_that_the_user_cannot_read_is_given_to_its_group_and_to_no_other_user(site: Host) -> None:
+PROVIDER = "org.apache.kafka.common.config.provider"
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"listeners": "SSL://:9092", "ssl.keystore.location": "HOME/etc/k.jks"},
+        {"super.users": "${f:HOME/etc/k.jks:x}", "config.providers.f.class": f"{PROVIDER}.FileConfigProvider"},
+        {"super.users": "${d:HOME/etc/:k.jks}", "config.providers.d.class": f"{PROVIDER}.DirectoryConfigProvider"},
+    ],
+    ids=["keystore", "file", "directory"],
+)
+def test_a_file_of_secrets_that_the_user_cannot_read_is_given_to_its_group_and_to_no_other_user(
+    site: Host, config: dict[str, str]
+) -> None:
     site.write("etc/k.jks").chmod(0o640)
-    config = {"listeners": "SSL://:9092", "ssl.keystore.location": "HOME/etc/k.jks"}
     for releases in ((NEW,), ()):
         (found,) = site.findings(site.read(config, *CONFIGURATION.split(), user="daemon", releases=releases), releases)
         assert (found.code, found.severity.value) == FORBIDDEN

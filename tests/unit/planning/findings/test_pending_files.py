@@ -245,3 +245,29 @@ def test_a_line_that_only_a_later_release_of_the_plan_obeys_comes_into_effect(
     assert found.code == code
     shown = "as in the file" if code == "FILE-NOT-READ" else value  # it can be a secret
     assert found.sentence == f"{name} of node 1 is ignored by the running release now, and {shown} after the restart."
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("super.users", "FILE-CHANGES-ACCESS"),
+        ("log.retention.ms", "FILE-CHANGES-DATA"),
+        ("listeners", "FILE-CHANGES-MEMBERSHIP"),
+        ("ssl.keystore.password", "FILE-CHANGED"),
+    ],
+)
+def test_a_value_in_the_file_of_a_config_provider_counts_as_changed_with_this_file(name: str, code: str) -> None:
+    provider = "org.apache.kafka.common.config.provider.FileConfigProvider"
+    lines = {"config.providers.file.class": provider, name: "${file:/etc/kafka/values.properties:key}"}
+    used = {"1": {name: Setting("old", FILE)}}
+    own = StartFile(path="/etc/kafka/server.properties", kind=StartFileKind.CONFIGURATION, changed_at=50.0)
+
+    def codes(path: str, changed_at: float) -> list[str]:
+        provided = StartFile(path=path, kind=StartFileKind.PROVIDED, changed_at=changed_at)
+        found = findings({1: lines}, used, files={1: (own, provided)}, started_at={1: 100.0})
+        return [one.code for one in found if one.code != "FILE-CHANGED" or code == "FILE-CHANGED"]
+
+    assert code in codes("/etc/kafka/values.properties", 200.0)
+    assert codes("/etc/kafka/values.properties", 99.0) == []
+    if code != "FILE-CHANGED":
+        assert codes("/etc/kafka/others.properties", 200.0) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import Any
 
 import pytest
 
@@ -88,6 +89,16 @@ def test_a_file_that_the_running_process_has_read_is_proved_by_it() -> None:
     assert "does not see its date either: Permission denied" in hidden.sentence
     (missing,) = _file(is_absent=True)
     assert (missing.code, missing.severity) == ("START-FILE-MISSING", Severity.BLOCKER)
+
+
+def test_a_file_of_a_config_provider_must_exist_and_its_change_is_another_finding() -> None:
+    def found(**seen: Any) -> list[str]:
+        one = NamedFile(setting="ssl.keystore.password", path="/etc/kafka/secrets.properties", **seen)
+        files = ObservedFiles(names=(one.setting,), files=(one,), started_at=1000.0)
+        return [finding.code for finding in start_findings(ObservedStarts(files={1: files}))]
+
+    assert found(is_absent=True) == found(is_absent=True, readable_at="/x") == ["START-FILE-MISSING"]
+    assert found(changed_at=2000.0) == found(problem="Permission denied") == found(changed_at=1.0) == []
     assert _file(is_absent=True, readable_at="/srv/node/node.p12") == (), "Kafka's own classes say so"
 
 

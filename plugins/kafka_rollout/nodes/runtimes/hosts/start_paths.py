@@ -56,6 +56,7 @@ _USES = {
     StartFileKind.PROGRAM: Use.EXECUTE,
     StartFileKind.CONDITION: None,
     StartFileKind.KEYS: Use.READ,
+    StartFileKind.PROVIDED: Use.READ,
     StartFileKind.AGENT: Use.READ,
     StartFileKind.JAR: Use.READ,
     StartFileKind.LIBRARIES: Use.LIST,
