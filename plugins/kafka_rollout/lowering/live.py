@@ -52,6 +52,7 @@ from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts, ReadPorts, at_once, until
 from kafka_rollout.observation.each_node import on_each
 from kafka_rollout.observation.node_logs import read_last_error
+from kafka_rollout.observation.node_steps import refuse_other_release
 from kafka_rollout.observation.outage import nothing_was_stopped
 from kafka_rollout.observation.run import ReadRun, Run
 from kafka_rollout.ports.cluster import PreparedSnapshot
@@ -299,13 +300,22 @@ def _start_left_behind(run: Run) -> list[str]:
             raise
         except RolloutError as error:
             run.history.record(OfflineLeftBehind(node_id=node.node_id, sentence=f"Started as it was: {error.sentence}"))
-        run.ports.runtime.start(node)
+        _start_unless_it_runs(run, node)
         return f"Controller {node.node_id} was started."
 
     with run.ports.runtime.short_timeouts():
         started = on_each(start, waiting)
     still = [f"Controller {node_id} is still left out: {reason}" for node_id, reason in started.problems.items()]
     return [*started.done.values(), *still]
+
+
+def _start_unless_it_runs(run: Run, node: NodeSpec) -> None:
+    """Start a controller that has no process, on the release that the cluster runs. Raises RefusedError if its link or
+    its package was changed to another one since the check before the first stop."""
+    process = run.ports.runtime.process(node)
+    if process.pid is None:
+        refuse_other_release(node, run.plan.source, process.installed)
+        run.ports.runtime.start(node)
 
 
 @dataclass(slots=True)
@@ -318,6 +328,9 @@ class Controllers:
     for once."""
     problems: dict[int, str] = field(default_factory=dict)
     """Node id → the last error of a controller, also of those that respond."""
+
+    not_started: dict[int, str] = field(default_factory=dict)
+    """Node id → reason, of controllers that the last start did not start."""
 
     @property
     def responding(self) -> tuple[NodeSpec, ...]:
@@ -355,13 +368,18 @@ class Controllers:
         return found.done
 
     def refuse_silent_hosts(self) -> None:
-        """Raise TransientError, with nothing stopped, unless the host of every controller responds now."""
-        silent = on_each(self.run.ports.runtime.process, self.run.cluster.controllers).failed
+        """Raise TransientError, with nothing stopped, unless the host of every controller responds now. Raise
+        RefusedError if one would start on another release.
+        """
+        seen = on_each(self.run.ports.runtime.process, self.run.cluster.controllers)
+        silent = seen.failed
         if silent:
             raise TransientError(
                 f"Not every controller's host responds: {few(error.sentence for error in silent.values())}",
                 remedy="Nothing was stopped. Repeat the step when every host responds.",
             )
+        for node in self.run.cluster.controllers:
+            refuse_other_release(node, self.run.plan.source, seen.done[node.node_id].installed)
 
     def stop(self, chosen: Iterable[NodeSpec]) -> None:
         """Kill controllers at once. One that cannot be stopped counts as one of a silent host: it can run."""
@@ -382,8 +400,12 @@ class Controllers:
         """Start controllers that have no process; return those that run. `again`: also those of silent hosts."""
 
         def start(node: NodeSpec) -> None:
-            if self.run.ports.runtime.process(node).pid is None:
-                self.run.ports.runtime.start(node)
+            try:
+                _start_unless_it_runs(self.run, node)
+            except RolloutError as error:
+                self.not_started[node.node_id] = error.sentence
+                raise
+            self.not_started.pop(node.node_id, None)
             self.silent.pop(node.node_id, None)
 
         return self.each(start, [node for node in chosen if again or node.node_id not in self.silent])
@@ -393,14 +415,15 @@ class Controllers:
         return len(seen) == len(chosen) and all(process.pid is not None for process in seen.values())
 
     def left_behind(self) -> Mapping[int, str]:
-        """Node id → reason, of the controllers without this try's snapshot, and of those whose host is silent."""
+        """Node id → reason, of the controllers without this try's snapshot, of those that did not start, and of those
+        whose host is silent."""
         installed = projections.installed_on(self.run.history.events())
         left = {
             node.node_id: f"it was started with its old log and fetches the snapshot: {self.problems[node.node_id]}"
             for node in self.run.cluster.controllers
             if node.node_id not in installed and node.node_id in self.problems
         }
-        return dict(sorted({**left, **self.silent}.items()))
+        return dict(sorted({**left, **self.not_started, **self.silent}.items()))
 
 
 def serves_at_level(run: ReadRun) -> bool:
@@ -521,8 +544,7 @@ def _return_to_old_logs(controllers: Controllers, why: str, error: BaseException
                 _record_restored(run.ports, node, "It runs on its old log.")  # no controller has the snapshot
                 return
             _restore(run, node, epoch)
-        if run.ports.runtime.process(node).pid is None:
-            run.ports.runtime.start(node)
+        _start_unless_it_runs(run, node)
 
     done = on_each(restore, run.cluster.controllers)
     problems = [f"controller {node_id}: {sentence}" for node_id, sentence in done.problems.items()]

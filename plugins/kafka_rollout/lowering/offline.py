@@ -58,6 +58,7 @@ from kafka_rollout.observation.node_steps import (
     observe_before_stop,
     offline_release_step,
     record_start,
+    refuse_other_release,
     run_commands_before_stop,
     stop_node,
 )
@@ -344,11 +345,7 @@ def _start(run: Run, release_step: ReleaseStep, chosen: Sequence[NodeSpec]) -> t
             process = run.ports.runtime.process(node)
             if process.pid is not None:
                 continue
-            if process.installed != release_step.to_release:
-                raise RefusedError(
-                    f"Node {node.node_id} has {process.installed} installed, not {release_step.to_release}.",
-                    remedy="Install the binary first.",
-                )
+            refuse_other_release(node, release_step.to_release, process.installed)
             run.ports.runtime.start(node)
             acted.append(node.node_id)
             record_start(NodeRun(run, release_step, node))

@@ -44,6 +44,20 @@ def install_release(at: NodeRun, release: Release) -> None:
         at.history.record(InstalledWithError(node_id=at.node_id, release_step=at.key, sentence=warning))
 
 
+def refuse_other_release(node: NodeSpec, release: Release, installed: Release | None) -> None:
+    """Raise RefusedError if a start that installs nothing would not be on the release: each such start asks this.
+
+    `installed`: what the link or the package of the node has, as it was just read.
+    """
+    if installed != release:
+        raise RefusedError(
+            f"The next start of node {node.node_id} would be on {installed or 'an unknown release'}, and this step "
+            f"starts it on {release}.",
+            remedy=f"Switch its link, or install its package, of {release} again, or start an upgrade or a downgrade "
+            "that changes the release.",
+        )
+
+
 def led_back(at: NodeRun, release: Release) -> NodeSpec:
     """Return the node with the folder in which this run found a release: to it a rollback leads the link back."""
     links = [one.installation.link for one in _before_stops(at) if one.release == str(release)]

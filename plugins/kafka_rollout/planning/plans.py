@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from kafka_rollout.base.findings import Checked, all_findings
 from kafka_rollout.features.requests import feature_changes
 from kafka_rollout.gates.counters import find_unchecked_counters
@@ -11,7 +13,7 @@ from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.state import find_ended_claims
 from kafka_rollout.planning.batches import BatchLimits, find_racks, with_batches
 from kafka_rollout.planning.downgrade import decide_downgrade
-from kafka_rollout.planning.findings.cluster_state import check_cluster
+from kafka_rollout.planning.findings.cluster_state import check_cluster, check_releases
 from kafka_rollout.planning.findings.configuration import config_changes
 from kafka_rollout.planning.lowering import OF_ROLLS
 from kafka_rollout.planning.observation import Change, PlanObservation
@@ -88,6 +90,13 @@ def decide_plan(observed: PlanObservation, request: Request, run_of: RunOf) -> t
         unchecked=find_unchecked_counters(cluster, state, tiered),
         other_claims=find_ended_claims(state),
     )
+    stays: Collection[int] = ()
+    if restarts:
+        stays = stops or ()
+    elif plan.lowering is Lowering.LIVE:
+        stays = {node.node_id for node in cluster.controllers}
+    releases = check_releases(cluster, state, stays=stays)
+    of_cluster = tuple(releases if one.check is releases.check else one for one in of_cluster)
     checked = (*of_cluster, *check_change(observed, plan), *change.checked)
     if run_of is RunOf.UPGRADE:
         later = registration_findings(observed, plan, levels)

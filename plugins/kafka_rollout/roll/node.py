@@ -29,6 +29,7 @@ from kafka_rollout.observation.node_steps import (
     is_rollback_step,
     node_step_state,
     record_start,
+    refuse_other_release,
     rollback_release_steps,
     run_commands_before_stop,
     running_release,
@@ -195,14 +196,7 @@ def _refuse_other_release(at: NodeRun) -> None:
     """Raise RefusedError if a restart, which installs nothing, would start the node on another release."""
     if not at.release_step.restarts:
         return
-    installed = at.ports.runtime.process(at.node).installed
-    if installed != at.release_step.to_release:
-        raise RefusedError(
-            f"The next start of node {at.node_id} would be on {installed or 'an unknown release'}, and a restart "
-            f"stays on {at.release_step.to_release}.",
-            remedy=f"Set its installed release to {at.release_step.to_release} again, or start an upgrade or a "
-            "downgrade.",
-        )
+    refuse_other_release(at.node, at.release_step.to_release, at.ports.runtime.process(at.node).installed)
 
 
 def _refuse_unexplained_absence(at: NodeRun) -> None:

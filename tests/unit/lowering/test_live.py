@@ -402,3 +402,42 @@ def test_the_commands_before_a_stop_run_before_the_gate_and_not_between_the_stop
     live.lower_live(Run(ports, plan))
     assert is_lowered(world)
     assert prepared[3:] == [0, 0, 0], "before the first stop"
+
+
+@pytest.mark.parametrize("of_plan", [True, False], ids=["before the plan", "after the approval"])
+def test_no_controller_stops_if_the_next_start_of_one_is_on_another_release(
+    world: FakeCluster, ports: ClusterPorts, of_plan: bool
+) -> None:
+    """Links that a site has switched already: all controllers would start on it at once."""
+    if of_plan:
+        world.nodes[2].installed = R421
+        plan = plan_downgrade(ports, R421, lowering=Lowering.LIVE)
+        assert [one.subject for one in plan.blockers] == ["node 2, release 4.2.1"]
+        return
+    plan = approved(ports)
+    world.nodes[2].installed = R421
+    with pytest.raises(
+        RefusedError, match=r"next start of node 2 would be on 4\.2\.1, and this step starts it on 4\.3\.1"
+    ):
+        live.lower_live(Run(ports, plan))
+    assert not world.stops
+
+
+def test_a_link_that_is_switched_while_the_controllers_are_down_starts_none_on_it(
+    world: FakeCluster, ports: ClusterPorts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others have a majority and serve; a repeated step starts it when its link leads back."""
+    plan = approved(ports)
+    stop = FakeRuntime.stop
+
+    def stop_and_switch(runtime: FakeRuntime, node: NodeSpec, **limits: Any) -> None:
+        stop(runtime, node, **limits)
+        if node.node_id == 2:
+            world.nodes[2].installed = R421
+
+    monkeypatch.setattr(FakeRuntime, "stop", stop_and_switch)
+    assert "controller 2" in live.lower_live(Run(ports, plan)).lower()
+    assert world.nodes[2].running is None
+    world.nodes[2].installed = R431
+    live.lower_live(Run(ports, plan))
+    assert is_lowered(world)

@@ -141,7 +141,7 @@ def test_a_node_that_does_not_start_is_retried_and_never_rolled_back(ports: Clus
 def test_a_node_that_would_start_on_another_release_is_not_stopped(ports: ClusterPorts, cluster: FakeCluster) -> None:
     plan = planned(ports)
     cluster.nodes[NODE].installed = R431
-    with pytest.raises(RefusedError, match=r"would be on 4\.3\.1, and a restart stays on 3\.9\.1"):
+    with pytest.raises(RefusedError, match=r"would be on 4\.3\.1, and this step starts it on 3\.9\.1"):
         replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, STEP, NODE)))
     assert cluster.nodes[NODE].running == R391
 
@@ -153,7 +153,7 @@ def test_a_retry_does_not_stop_a_node_that_would_start_on_another_release(
     at = in_step(ports, plan, STEP, NODE)
     replace_node(NodeRun(Run(ports, plan), *at))
     cluster.nodes[NODE].installed, before = R431, cluster.nodes[NODE].pid
-    with pytest.raises(RefusedError, match="a restart stays on 3"):
+    with pytest.raises(RefusedError, match="this step starts it on 3"):
         restart_node(NodeRun(Run(ports, plan), *at))
     assert (cluster.nodes[NODE].running, cluster.nodes[NODE].pid) == (R391, before)
 

@@ -117,11 +117,11 @@ METRICS_MISSING = FindingCode(
 )
 NEXT_START_DIFFERS = FindingCode(
     "NEXT-START-DIFFERS",
-    WARNING,
+    (WARNING, BLOCKER),
     "The link or the package of a node is that of another release than its process runs, so its next start, also after "
-    "a crash, is on this release.",
-    "Unless it was prepared for this run, switch the link, or install the package, of the release that runs, and "
-    "correct the software that manages it.",
+    "a crash, is on this release. A blocker if the run starts the node again on the release that it runs.",
+    "Switch the link, or install the package, of the release that runs, and correct the software that manages it. "
+    "Leave it only if it was prepared for this run.",
 )
 MIXED_RELEASES = FindingCode(
     "MIXED-RELEASES",
@@ -315,7 +315,7 @@ def check_cluster(
         AGENTS_CHECK.ran(_without_metrics(cluster, state)),
         COUNTER_CHECK.ran(counter_findings(cluster, state, tiered=tiered)),
         REPORTED_CHECK.ran(reported_release_findings(cluster, catalogue, state)),
-        MIXED_CHECK.ran((*_releases(state), *_next_starts(cluster, state))),
+        check_releases(cluster, state),
         QUORUM_CHECK.ran(_quorum(cluster, state, accept_unavailable, stops)),
         AGREEMENT_CHECK.ran(_features(state)),
         PARTITIONS_CHECK.ran(
@@ -503,18 +503,26 @@ def _releases(state: ClusterState) -> Iterable[Finding]:
         yield MIXED_RELEASES.found("releases", f"The nodes run different releases ({running}).")
 
 
-def _next_starts(cluster: ClusterSpec, state: ClusterState) -> Iterable[Finding]:
+def check_releases(cluster: ClusterSpec, state: ClusterState, *, stays: Collection[int] = ()) -> Checked:
+    """Check the releases that run, and those of the next starts. `stays`: the nodes that a run stops and starts again
+    on the release that they run.
+    """
+    return MIXED_CHECK.ran((*_releases(state), *_next_starts(cluster, state, stays)))
+
+
+def _next_starts(cluster: ClusterSpec, state: ClusterState, stays: Collection[int]) -> Iterable[Finding]:
     """Report nodes whose process is of another release than the link or the package on the host."""
-    differing: defaultdict[tuple[Release, Release], list[int]] = defaultdict(list)
+    differing: defaultdict[tuple[Release, Release, bool], list[int]] = defaultdict(list)
     for node_id, node in sorted(state.nodes.items()) if cluster.manages_nodes else ():
         running, installed = node.release, node.process.installed
         if node.process.pid is not None and running is not None and installed not in (None, running):
-            differing[running, installed].append(node_id)
-    for (running, installed), ids in differing.items():
+            differing[running, installed, node_id in stays].append(node_id)
+    for (running, installed, restarts), ids in differing.items():
         yield NEXT_START_DIFFERS.found(
             f"{nodes(ids)}, release {installed}",
             f"The next start of {nodes(ids)} is on Kafka {installed}: the link or the package was switched while the "
             f"process of {running} runs.",
+            severity=BLOCKER if restarts else WARNING,
         )
 
 
