@@ -416,6 +416,24 @@ def test_a_unit_that_does_not_start_through_the_link_is_a_blocker(
 
 
 @pytest.mark.parametrize(
+    ("command", "directory", "expected"),
+    [
+        ("/bin/sh -c exec bin/kafka-server-start.sh HOME/etc/x", "HOME/kafka", []),
+        ("/bin/bash bin/kafka-server-start.sh HOME/etc/x", "HOME/kafka", []),
+        ("/bin/sh -c exec bin/kafka-server-start.sh HOME/etc/x", "HOME/kafka_2.13-3.9.1", ["START-NOT-SWITCHED"]),
+        ("/bin/sh -c cd HOME/kafka && bin/kafka-server-start.sh HOME/etc/x", "HOME", ["START-NOT-SWITCHED"]),
+    ],
+)
+def test_a_script_below_the_folder_in_which_the_unit_starts_is_switched_with_it(
+    host: Host, command: str, directory: str, expected: list[str]
+) -> None:
+    """The process then has the class path of the folder itself."""
+    unit = f"{EXEC.format(command)}WorkingDirectory={directory}\n"
+    state = host.read({}, *CONFIGURATION.split(), unit=unit, class_path="HOME/kafka_2.13-3.9.1/bin/../libs/x.jar")
+    assert [one.code for one in host.findings(state)] == expected
+
+
+@pytest.mark.parametrize(
     ("lines", "configurations", "expected"),
     [
         (("exec HOME/kafka_2.13-3.9.1/bin/kafka-server-start.sh HOME/etc/x",), ["etc/x"], ["START-NOT-SWITCHED"]),

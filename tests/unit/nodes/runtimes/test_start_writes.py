@@ -184,6 +184,13 @@ def test_a_release_or_a_folder_of_logs_that_belongs_to_the_user_is_no_finding(ho
     assert host.findings() == []
 
 
+def test_a_script_below_the_folder_in_which_the_unit_starts_writes_to_the_next_release(host: Host) -> None:
+    process = [word.replace("/kafka/bin/../logs", f"/kafka_2.13-{OLD}/bin/../logs") for word in host.start()]
+    assert host.findings(process) == []
+    host.command = "/bin/sh -c exec bin/kafka-server-start.sh HOME/etc/server.properties"
+    assert shown(host.findings(process)) == [FORBIDDEN]
+
+
 def test_the_remedy_in_the_unit_needs_no_restart_before_the_run(host: Host) -> None:
     process = host.start()
     host.environment["LOG_DIR"] = "HOME/var/kafka"

@@ -43,6 +43,7 @@ _CONDITION = re.compile(r"(Condition|Assert)(Path|File|Directory)\w+")
 _WRITES = re.compile(r"(?:append|file|truncate):(/.+)")
 _OUTPUT = re.compile(r"\d*>>?\s*\S+")
 _START_SCRIPT = re.compile(r"(/.*)/kafka-server-start(\.sh)?")
+_RELATIVE_SCRIPT = re.compile(r"(?<![^\s'\"])((?:[\w.-]+/)+kafka-(?:server-start|run-class)(?:\.sh)?)(?![^\s'\";])")
 _CONFIGURATION = re.compile(r"kafka-server-start(?:\.sh)?['\"]?(?:\s+-\S+)*\s+['\"]?([^\s'\"$-][^\s'\"$]*)")
 _FIRST = (StartFileKind.CONFIGURATION, StartFileKind.IDENTITY)
 _NO_FOLDER = "/.kafka-rollout-no-release"
@@ -252,6 +253,7 @@ def _names_of_unit(
     unit = service_of(node).unit
     text = commands.run(node, f"LC_ALL=C systemctl show --property={_PROPERTIES} {unit}").out
     found: list[_Named] = []
+    relative: list[str] = []
     directory = ""
     for name, _, value in (line.partition("=") for line in text.splitlines()):
         if name in _FILES:
@@ -269,7 +271,15 @@ def _names_of_unit(
             for one in _names_of_command(put_in(match[1], variables)):
                 is_of_root = one.path in privileged if privileged is not None else name != "ExecStart"
                 found.append(one._replace(is_needed=is_needed, uses=frozenset() if is_of_root else one.uses))
+            if name == "ExecStart":
+                relative += relative_start_scripts(match[1])
+    found += [_Named(StartFileKind.PROGRAM, posixpath.normpath(f"{directory}/{one}")) for one in relative if directory]
     return found, directory
+
+
+def relative_start_scripts(command: str) -> list[str]:
+    """Return the start scripts of a command below the folder in which the unit starts, unless it leaves this folder."""
+    return [] if re.search(r"\b(cd|pushd)\s", command) else _RELATIVE_SCRIPT.findall(command)
 
 
 def _names_of_command(text: str) -> Iterator[_Named]:

@@ -23,7 +23,7 @@ from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, service_of
 from kafka_rollout.nodes.runtimes.hosts.option_sources import ScriptsOfStart, UnitOptions
 from kafka_rollout.nodes.runtimes.hosts.overrides import is_of_shell
 from kafka_rollout.nodes.runtimes.hosts.shell_lines import ReplacedVariables, assignments
-from kafka_rollout.nodes.runtimes.hosts.start_paths import follow_link, paths_of_root
+from kafka_rollout.nodes.runtimes.hosts.start_paths import follow_link, paths_of_root, relative_start_scripts
 from kafka_rollout.nodes.runtimes.hosts.unit_environment import put_in
 from kafka_rollout.nodes.runtimes.hosts.user_access import Lookup, read_access, read_unit_user
 from kafka_rollout.nodes.runtimes.start_files import paths_in
@@ -233,6 +233,10 @@ def _writes(
     of_process = next((word.removeprefix(_LOG_DIR) for word in own if word.startswith(_LOG_DIR)), "")
     wrapper = start.wrapper_lines(unit.variables)
     folder = _log_folder(release, own, unit, start, wrapper)
+    if node.service and any(map(relative_start_scripts, _commands(unit, "ExecStart="))):
+        # The scripts then name the folder of the running release itself.
+        of_release = re.escape(node.service.installation).replace(re.escape("{release}"), r"\d+\.\d+\.\d+")
+        folder = re.sub(rf"^{of_release}(?=/)", node.service.symlink, folder)
     starts = [line for line in wrapper if _STARTS.search(line)]
     starts += [command for command in _commands(unit, "ExecStart=") if is_of_shell(command)]
     has_gc_log = _has_gc_log(unit)
