@@ -7,7 +7,7 @@ import os
 import shlex
 import subprocess
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -169,6 +169,43 @@ def test_a_link_is_led_back_to_where_it_came_from() -> None:
 )
 def test_no_right_leads_a_link_to_another_place(folder: str) -> None:
     assert service_of(NODE).led_to(R421, folder) is None
+
+
+@dataclass(kw_only=True)
+class PreparingHost(FakeHost):
+    """A host whose unit has commands before the main process: it shows `looks` times that they run."""
+
+    looks: int = 0
+    fails: bool = False
+
+    def _start(self) -> None:
+        self.active, self.sub = "activating", "start-pre"
+
+    def _show(self) -> str:
+        if self.sub == "start-pre" and self.looks > 0:
+            self.looks -= 1
+        elif self.sub == "start-pre":
+            self.active, self.sub = "failed", "failed"
+            if not self.fails:
+                super()._start()
+        return super()._show()
+
+
+def test_a_start_waits_for_the_commands_before_it() -> None:
+    """Ten seconds are not enough for a wait for disks or DNS. Until the process begins, the unit shows the old one."""
+    host = PreparingHost(active="inactive", sub="dead", pid=0, looks=200)
+    runtime = runtime_on(host)
+    runtime.start(NODE)
+    assert runtime.process(NODE).pid == 51
+    assert [start.pid for start in runtime.starts(NODE)] == [51]
+
+
+def test_a_start_whose_commands_fail_is_not_recorded() -> None:
+    host = PreparingHost(active="inactive", sub="dead", pid=0, looks=50, fails=True)
+    runtime = runtime_on(host)
+    runtime.start(NODE)
+    assert runtime.process(NODE).pid is None
+    assert runtime.starts(NODE) == ()
 
 
 def test_a_unit_in_a_restart_loop_is_stopped_before_an_installation() -> None:

@@ -117,6 +117,7 @@ from kafka_rollout.releases.facts import Release
 
 _POLL_S = 0.3
 _START_S = 10.0
+_PREPARES_S = 600.0  # ExecStartPre=; systemd ends it after TimeoutStartSec, by default 90 s
 _MACHINE_FRESH_S = 60.0  # a boot changes it
 _OFFER_FRESH_S = 60.0  # a repository can lose a package
 
@@ -408,7 +409,9 @@ class SshServiceRuntime(HostCommands):
         return warning
 
     def start(self, node: NodeSpec) -> None:
-        """Start the unit unless it runs; returns when systemd has started a process, and records it."""
+        """Start the unit unless it runs; returns when systemd has started a process, and records it. Returns without a
+        process if the commands before it fail, or take longer than _PREPARES_S.
+        """
         unit, installed = self._read_unit(node)
         if installed is None:
             service = service_of(node)
@@ -437,8 +440,15 @@ class SshServiceRuntime(HostCommands):
             place = end_of_log(self, node)
             self.change(node, rights_of(node).start)
             before = unit.last_pid, unit.started_at
-            self._wait(node, lambda now: now.pid is not None or (now.last_pid, now.started_at) != before, _START_S)
+
+            def has_begun(now: UnitState) -> bool:
+                return now.pid is not None or (now.last_pid, now.started_at) != before
+
+            self._wait(node, has_begun, _START_S)
+            self._wait(node, lambda now: has_begun(now) or not now.prepares_start, _PREPARES_S)
             unit = self.unit(node)
+            if not has_begun(unit):
+                return  # the unit shows the process before: the gate tells that there is none
         self._record_start(node, unit, installed, place)
         self._run_commands(node, service_of(node).after_start, "after_start")
 

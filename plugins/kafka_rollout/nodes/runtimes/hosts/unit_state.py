@@ -204,6 +204,11 @@ class UnitState:
         return self.sub == "auto-restart" or (self.active == "activating" and self.pid is None)
 
     @property
+    def prepares_start(self) -> bool:
+        """Whether systemd runs commands before it starts the main process (ExecCondition=, ExecStartPre=)."""
+        return self.active == "activating" and self.sub in ("condition", "start-pre")
+
+    @property
     def is_down(self) -> bool:
         """Whether it is known that no process of the unit can be Kafka. systemd alone does not show it."""
         return self.is_given_up and self.left.kafka == ()
