@@ -31,14 +31,13 @@ from kafka_rollout.gates.gate import Gate, GateCheck, GateCondition, GateKind
 from kafka_rollout.model.plan import ReleaseStep
 from kafka_rollout.model.topology import AppliesTo, OutsideCondition
 from kafka_rollout.observation.cluster_ports import ReadPorts, at_once
-from kafka_rollout.observation.node_steps import has_begun, is_rollback_step
+from kafka_rollout.observation.node_steps import has_begun, is_rollback_step, stop_is_under_way
 from kafka_rollout.observation.run import NodeRun, ReadRun, Run
 from kafka_rollout.planning.batches import NODE_S, find_racks
 from kafka_rollout.run.events import Event, StoppedByOperator
 from kafka_rollout.run.projections.nodes import (
     expected_commands_s,
     expected_node_step_s,
-    is_in_node_step,
     last_act_at,
     times_passed,
 )
@@ -181,10 +180,11 @@ def check_begin(run: Run, gate: Gate, *, not_before: float = 0.0) -> GateCheck:
 
     While a pause or the window holds it, the check is held; for conditions from outside the gate timeout runs.
 
-    A node step that has begun is never held, nor are the other nodes of its batch. Once an offline or live downgrade
-    has begun its stop there is no safe point: its steps must start the nodes again. The maintenance window and
-    conditions from outside hold stops, but not those of a rollback, which an approver decided. Raises StoppedError, and
-    records it, if an operator asked for the end of the run.
+    A node step that has begun is never held, nor are the other nodes of its batch: one of them is down, goes down by
+    this stop, or runs the new release. A node that was started again since its recorded stop is held as before a first
+    one. Once an offline or live downgrade has begun its stop there is no safe point: its steps must start the nodes
+    again. The maintenance window and conditions from outside hold stops, but not those of a rollback, which an approver
+    decided. Raises StoppedError, and records it, if an operator asked for the end of the run.
     """
     terms, events, step = run.plan.terms, run.history.events(), gate.release_step
     found: list[GateCondition] = []
@@ -194,7 +194,7 @@ def check_begin(run: Run, gate: Gate, *, not_before: float = 0.0) -> GateCheck:
         conditions = (*found, *outside)
         return GateCheck(gate=gate.name, at=run.ports.clock.now(), conditions=conditions, is_held=is_held)
 
-    if _has_begun(gate, events):
+    if _has_begun(run, gate, events):
         return check()
     if stop := find_stop(events):
         run.history.record(StoppedByOperator(target=run.plan.target if step is None else step.to_release))
@@ -226,8 +226,13 @@ def _check_window(
     return window_condition(maintenance, now, expected_s, "the stop", commands_s=commands_s)
 
 
-def _has_begun(gate: Gate, events: Sequence[Event]) -> bool:
+def _has_begun(run: Run, gate: Gate, events: Sequence[Event]) -> bool:
     if gate.node is None:
         return stop_has_begun(events)
     release_step, node = gate.subject
-    return gate.has_begun or is_in_node_step(events, release_step.key, release_step.batch_of(node.node_id))
+    batch = release_step.batch_of(node.node_id)
+    return (
+        gate.has_begun
+        or has_begun(run, release_step, batch, events)
+        or any(stop_is_under_way(NodeRun(run, release_step, run.cluster.node(node_id))) for node_id in batch)
+    )

@@ -52,6 +52,8 @@ class ProcessState:
     """As the name of the loaded jar has it, for example `7.9.1-ccs`; "" if unknown."""
     restarts: int = 0
     """Starts by the service manager because the process had exited, since its last start by a run or an operator."""
+    is_stopping: bool | None = None
+    """The service manager is ending it; None: the runtime cannot see that."""
     is_unfinished: bool = False
     """A package started it, and the run that installed the package has not restored the configuration of the node, so
     the installation must be repeated."""

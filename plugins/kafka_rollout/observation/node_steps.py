@@ -11,6 +11,7 @@ from functools import partial
 
 from kafka_rollout.base.errors import NotObservableError, RefusedError, TransientError
 from kafka_rollout.base.internal_topics import SHARE_TOPIC
+from kafka_rollout.base.time_limits import STOP_UNDER_WAY_S
 from kafka_rollout.gates.coordinators import CONDITION, CoordinatorAnswers, coordinators_condition, led_partitions
 from kafka_rollout.gates.counters import Unchecked
 from kafka_rollout.gates.gate import BeforeStop, GateCondition
@@ -26,7 +27,7 @@ from kafka_rollout.observation.node_registrations import registration_is_complet
 from kafka_rollout.observation.run import NodeRun, ReadRun, Run
 from kafka_rollout.releases.facts import Release, starts_share_coordinator
 from kafka_rollout.run.events import Event
-from kafka_rollout.run.projections.nodes import is_in_node_step
+from kafka_rollout.run.projections.nodes import is_in_node_step, last_act_on_node
 from kafka_rollout.run.step_events import InstalledWithError, PreparingStop, Started, Stopped, Stopping, StopPrepared
 
 
@@ -231,6 +232,26 @@ def has_begun(run: Run, release_step: ReleaseStep, node_ids: Iterable[int], even
             if is_down or node_step_state(NodeRun(run, release_step, node)) is NodeStepState.RUNS_TARGET:
                 return True
     return False
+
+
+def stop_is_under_way(at: NodeRun) -> bool:
+    """Return whether the process for which the run requested the stop still runs, and is going down.
+
+    A node that was started again since has another process, and its next stop is a new one. A runtime that cannot see
+    whether a process goes down shows it by the time since the request.
+    """
+    before, last = (
+        at.history.load_before_stop(at.key, at.node_id),
+        last_act_on_node(at.history.events(), at.key, at.node_id),
+    )
+    if before is None or not isinstance(last, Stopping):
+        return False
+    process = at.ports.runtime.process(at.node)
+    if process.pid is None or not before.is_of(process):
+        return False
+    if process.is_stopping is not None:
+        return process.is_stopping
+    return at.ports.clock.now() - last.at < STOP_UNDER_WAY_S
 
 
 def is_rollback_step(plan: Plan, release_step: ReleaseStep) -> bool:

@@ -17,7 +17,7 @@ nothing else.
 3. No batch begins before all earlier ones have passed. So a batch that fails holds all later ones.
 4. What has begun ends first: nodes that this run has stopped are started, and nodes that it has started pass their
    gate, before another node of the batch is stopped. No pause, window or approval holds them. Their processes show
-   that they have begun: a stop that only the history shows needs the approvals.
+   that they have begun: a stop that only the history shows, or after which the node was started again, begins anew.
 5. A gate only observes. `replace` proves by itself what allows a stop: the plan, the approvals, the fence of the lock,
    the earlier batches, and the conditions of the gate before the stop once more. So a gate that an operator skips, or
    marks as passed, lets nothing through.
@@ -63,6 +63,7 @@ from kafka_rollout.observation.node_steps import (
     node_step_state,
     rollback_release_steps,
     running_release,
+    stop_is_under_way,
 )
 from kafka_rollout.observation.run import NodeRun, Run
 from kafka_rollout.roll.gate_checks import check_gates, watch_of
@@ -75,7 +76,7 @@ from kafka_rollout.roll.node import (
     restart_node,
     was_stopped,
 )
-from kafka_rollout.roll.stop import find_parts, stop_is_under_way
+from kafka_rollout.roll.stop import find_parts
 from kafka_rollout.run.batch_progress import describe_batch
 from kafka_rollout.run.events import ApprovalOf, Event, StepBegan, StepEnded, StepOutcome
 from kafka_rollout.run.projections.approvals import is_refuted
@@ -90,7 +91,7 @@ from kafka_rollout.run.projections.open_batches import (
     first_open_batch,
     passed_node_steps,
 )
-from kafka_rollout.run.step_events import BatchSplit, GateFailed, GatePassed, RollbackPlanned, Started
+from kafka_rollout.run.step_events import BatchSplit, GateFailed, GatePassed, RollbackPlanned, Started, Stopping
 
 OnCheck = Callable[[Gate, GateCheck, str], None]
 
@@ -478,9 +479,10 @@ class Part(StrEnum):
 def next_part(at: NodeRun, events: Sequence[Event]) -> Part:
     """Return what is left of a node step. `events`: of the run, with all of this node.
 
-    After a kill during the stop or the start, the replacement continues without the gate before. A node that this run
-    started waits for its gate, also if its process is gone: the gate fails, and an approver decides. Raises
-    RefusedError for a release outside the release step, TransientError if the node does not respond.
+    After a kill during the stop or the start, the replacement continues without the gate before, unless the node runs
+    as before: its stop was not sent, or something has started it again. A node that this run started waits for its
+    gate, also if its process is gone: the gate fails, and an approver decides. Raises RefusedError for a release
+    outside the release step, TransientError if the node does not respond.
     """
     state = node_step_state(at)
     if state is NodeStepState.PAST:
@@ -494,7 +496,8 @@ def next_part(at: NodeRun, events: Sequence[Event]) -> Part:
         # With another release after a passed gate, an operator has started it: its node step begins again.
         reverted = passed and running_release(at.ports, at.node) is not None
         return Part.GATE_BEFORE if reverted else Part.GATE_AFTER
-    return Part.GATE_BEFORE if last is None else Part.REPLACEMENT
+    continues = isinstance(last, Stopping) and (running_release(at.ports, at.node) is None or stop_is_under_way(at))
+    return Part.REPLACEMENT if continues else Part.GATE_BEFORE
 
 
 def next_part_of_batch(
@@ -503,12 +506,14 @@ def next_part_of_batch(
     """Return the next part of the node steps of a batch, and its nodes. What this run has begun is finished first.
 
     The gates after the start are one part of all nodes that have begun, so that their soaks are at the same time. A
-    replacement also has the nodes that already run the release: they can still be recovering.
+    replacement also has the nodes that already run the release: they can still be recovering. In a rollback, it has a
+    node without a process that the run stopped in either direction.
     """
     of_part: dict[Part, list[NodeSpec]] = {part: [] for part in Part}
     for node in nodes:
         part = next_part(NodeRun(run, release_step, node), events)
-        if part is Part.GATE_BEFORE and is_under_way(NodeRun(run, release_step, node)):
+        is_down = part is Part.GATE_BEFORE and run.ports.runtime.process(node).pid is None
+        if is_down and was_stopped(run, release_step, node.node_id):
             part = Part.REPLACEMENT
         of_part[part].append(node)
     if replaced := of_part[Part.REPLACEMENT]:
@@ -532,15 +537,3 @@ def has_failed(at: NodeRun, events: Sequence[Event]) -> bool:
 
 def _node_of(event: Started | GateFailed) -> int | None:
     return event.node_id if isinstance(event, Started) else event.ref.node_id
-
-
-def is_under_way(at: NodeRun) -> bool:
-    """Return whether this run has stopped or started the node in the release step, so that it must be finished first.
-
-    In a rollback, this is a node that the run stopped in either direction and that has no process.
-    """
-    if node_step_state(at) is not NodeStepState.NEEDED:
-        return True
-    if at.ports.runtime.process(at.node).pid is None:
-        return was_stopped(at.run, at.release_step, at.node_id)
-    return stop_is_under_way(at)

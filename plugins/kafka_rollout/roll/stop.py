@@ -8,7 +8,7 @@ from functools import partial
 
 from kafka_rollout.base.errors import RefusedError, RolloutError, TransientError
 from kafka_rollout.base.findings import Checked, Finding, Severity, UnknownValue, all_findings, unknown_by
-from kafka_rollout.base.time_limits import SAFE_AGAIN_WITHIN_S, STOP_UNDER_WAY_S
+from kafka_rollout.base.time_limits import SAFE_AGAIN_WITHIN_S
 from kafka_rollout.control.holds import refuse_held, refuse_unproved_pause, refuse_unsafe_stop
 from kafka_rollout.coordinator_logs.findings import (
     find_unread_replicas,
@@ -35,6 +35,7 @@ from kafka_rollout.observation.node_steps import (
     led_back,
     observe_before_stop,
     run_commands_before_stop,
+    stop_is_under_way,
 )
 from kafka_rollout.observation.planned_coordinators import planned_group_coordinator
 from kafka_rollout.observation.run import NodeRun, ReadRun, Run
@@ -63,7 +64,6 @@ from kafka_rollout.run.events import RollbackClosed, RollbackUnread, events_of
 from kafka_rollout.run.projections.approvals import find_unaccepted_of_rollback
 from kafka_rollout.run.projections.nodes import (
     has_stopped_in_step,
-    last_act_on_node,
     started_release_steps,
     stop_is_prepared,
     stop_is_unfinished,
@@ -232,12 +232,11 @@ def refuse_unsafe_node_stop(at: NodeRun, seen: GateCheck) -> None:
 
 def _record_before_stop(at: NodeRun, state: ClusterState) -> None:
     seen = observe_before_stop(at, state)
-    known = at.history.load_before_stop(at.key, at.node_id)
-    if known is not None and stop_is_prepared(at.history.events(), at.key, at.node_id):
+    known, events = at.history.load_before_stop(at.key, at.node_id), at.history.events()
+    # What an earlier request of the stop recorded counts too: the node may have left its ISRs since.
+    if known is not None and any(one(events, at.key, at.node_id) for one in (stop_is_prepared, stop_is_unfinished)):
         seen = seen.joined(known)
-    # The first record of a requested stop counts: the node may have left its ISRs since.
-    unfinished = stop_is_unfinished(at.history.events(), at.key, at.node_id)
-    at.history.save_before_stop(at.key, seen, replace=not unfinished)
+    at.history.save_before_stop(at.key, seen, replace=True)
 
 
 def refuse_closed(run: Run, release_step: ReleaseStep, *, reads_again: bool) -> None:
@@ -461,11 +460,3 @@ def refuse_unready(at: NodeRun) -> None:
             remedy="Lower the levels first (in a DAG: clear lower_features and all downstream tasks).",
         )
     refuse_unreadable(at.run, at.release_step, at.node)
-
-
-def stop_is_under_way(at: NodeRun) -> bool:
-    """Return whether the run requested the stop a moment ago, so that the process can still be shutting down."""
-    if at.history.load_before_stop(at.key, at.node_id) is None:
-        return False
-    last = last_act_on_node(at.history.events(), at.key, at.node_id)
-    return isinstance(last, Stopping) and at.ports.clock.now() - last.at < STOP_UNDER_WAY_S

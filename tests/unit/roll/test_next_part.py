@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from kafka_rollout.control.approval import record_approval
 from kafka_rollout.gates.gate import GateKind, GatePolicy, GateRef
+from kafka_rollout.gates.node import state_before_stop
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import NodeSpec
-from kafka_rollout.observation.cluster_ports import ClusterPorts
+from kafka_rollout.observation.cluster_ports import ClusterPorts, observe
+from kafka_rollout.observation.node_steps import stop_is_under_way
 from kafka_rollout.observation.run import NodeRun, Run
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.roll.loop import Part, next_part, next_part_of_batch
 from kafka_rollout.roll.node import replace_nodes
-from kafka_rollout.roll.stop import stop_is_under_way
 from kafka_rollout.roll.walk import roll_back, roll_release_steps
 from kafka_rollout.run.events import ApprovalOf, Decision, Event, events_of
 from kafka_rollout.run.step_events import GatePassed, Started, Stopping
@@ -33,7 +36,7 @@ BACK = Stopping(node_id=11, release_step="4.3.1-to-3.9.1")
     "case",
     [
         ((), R391, Part.GATE_BEFORE),
-        ((STOPPING,), R391, Part.REPLACEMENT),
+        ((STOPPING,), R391, Part.GATE_BEFORE),
         ((STOPPING,), None, Part.REPLACEMENT),
         ((STOPPING, STARTED), R431, Part.GATE_AFTER),
         ((STOPPING, STARTED), None, Part.GATE_AFTER),
@@ -93,3 +96,31 @@ def test_a_stop_is_under_way_until_the_node_is_started(ports: ClusterPorts, clus
     assert stop_is_under_way(NodeRun(Run(ports, plan), release_step, node))
     replace_nodes(Run(ports, plan), release_step, [node])
     assert not stop_is_under_way(NodeRun(Run(ports, plan), release_step, node))
+
+
+@pytest.mark.parametrize(
+    ("is_stopping", "later_s", "is_under_way"),
+    [(None, 1.0, True), (None, 3600.0, False), (False, 1.0, False), (True, 3600.0, True)],
+)
+def test_a_stop_is_under_way_while_its_process_goes_down(
+    ports: ClusterPorts,
+    cluster: FakeCluster,
+    plan: Plan,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    is_stopping: bool | None,
+    later_s: float,
+    is_under_way: bool,
+) -> None:
+    (release_step,) = plan.release_steps
+    at = NodeRun(Run(ports, plan), release_step, ports.cluster.node(2))
+    ports.run.save_before_stop(KEY, state_before_stop(observe(ports), 2, R391, 1.0))
+    ports.run.record(Stopping(node_id=2, release_step=KEY, at=ports.clock.now()))
+    cluster.clock.sleep(later_s)
+    process = ports.runtime.process
+    monkeypatch.setattr(ports.runtime, "process", lambda node: replace(process(node), is_stopping=is_stopping))
+    assert stop_is_under_way(at) is is_under_way
+    cluster.stop(2)
+    assert not stop_is_under_way(at)
+    cluster.start(2)
+    assert not stop_is_under_way(at), "its process is another one"

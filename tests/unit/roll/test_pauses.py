@@ -138,7 +138,7 @@ def test_a_node_step_that_has_begun_ends_after_the_window(
     assert cluster.nodes[2].running == R431
 
 
-def test_a_stop_that_was_asked_for_is_not_held(
+def test_a_stop_that_is_under_way_is_not_held(
     ports: ClusterPorts, cluster: FakeCluster, approved: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = approved("2026-12-01 03:57", window=NIGHTS)
@@ -147,10 +147,58 @@ def test_a_stop_that_was_asked_for_is_not_held(
         with pytest.raises(KilledError):
             roll_release_steps(Run(ports, plan), SOAKS)
     assert cluster.nodes[2].running == R391
-    cluster.clock.set(at("2026-12-01 04:01"), reading_s=0.001)
+    cluster.clock.set(at("2026-12-01 04:00:01"), reading_s=0.001)
     with pytest.raises(KilledError):
         roll_release_steps(Run(ports, plan), SOAKS, on_progress=killed_when("closed until"))
     assert cluster.nodes[2].running == R431
+
+
+@pytest.mark.parametrize("was_sent", [True, False])
+@pytest.mark.parametrize(
+    ("fields", "asked"),
+    [
+        ({"window": "0 22 * * Mon-Fri 6h Europe/Berlin", "freeze_days": ("2026-12-01",)}, None),
+        ({}, PauseAsked),
+        ({}, StopAsked),
+    ],
+    ids=["window", "pause", "stop"],
+)
+def test_a_node_that_runs_as_before_its_recorded_stop_is_held_as_before_a_first_one(
+    ports: ClusterPorts,
+    cluster: FakeCluster,
+    approved: Callable[..., Plan],
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    was_sent: bool,
+    fields: dict[str, Any],
+    asked: type[ControlAsked] | None,
+) -> None:
+    """It was started by hand, or its stop was never sent. The next call is at noon."""
+    plan = approved("2026-11-30 23:00", **fields)
+    stop = FakeRuntime.stop
+
+    def stop_and_die(runtime: FakeRuntime, node: NodeSpec, *, deadline_s: float, force: bool = False) -> None:
+        if was_sent:
+            stop(runtime, node, deadline_s=deadline_s, force=force)
+        raise KilledError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FakeRuntime, "stop", stop_and_die)
+        with pytest.raises(KilledError):
+            roll_release_steps(Run(ports, plan), SOAKS)
+    if was_sent:
+        cluster.start(2)
+    if asked is not None:
+        ask(ports, asked)
+    cluster.clock.set(at("2026-12-01 12:00"), reading_s=0.001)
+    stops = list(cluster.stops)
+    if asked is StopAsked:
+        assert not roll_release_steps(Run(ports, plan), SOAKS)
+    else:
+        with pytest.raises(KilledError):
+            roll_release_steps(Run(ports, plan), SOAKS, on_progress=killed_when("waits for"))
+    assert cluster.stops == stops
+    assert cluster.nodes[2].running == R391
 
 
 def _stop_and_die(at: NodeRun, **_: object) -> float:
@@ -462,7 +510,7 @@ def held(ports: ClusterPorts, plan: Plan, node_id: int, release_step: ReleaseSte
 
 
 def test_an_open_node_step_of_another_node_does_not_switch_off_the_pauses(
-    ports: ClusterPorts, approved: Callable[..., Plan]
+    ports: ClusterPorts, cluster: FakeCluster, approved: Callable[..., Plan]
 ) -> None:
     plan = approved("2026-12-01 12:00", window=NIGHTS, pause_after="node")
     started(ports, 2)
@@ -470,6 +518,7 @@ def test_an_open_node_step_of_another_node_does_not_switch_off_the_pauses(
     passed(ports, 3)
     ask(ports, PauseAsked)
     assert held(ports, plan, 1) == ["no pause", "planned pause", "maintenance window"]
+    cluster.nodes[2].running = R431
     assert held(ports, plan, 2) == []  # its own node step has begun
 
 

@@ -161,6 +161,7 @@ class SshServiceRuntime(HostCommands):
             running=self.identify(version) if version else None,
             version=version,
             restarts=unit.restarts,
+            is_stopping=unit.active == "deactivating",
             is_unfinished=self._is_unfinished(node, unit),
             claims=unit.claims,
         )
