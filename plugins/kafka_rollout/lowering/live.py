@@ -53,7 +53,7 @@ from kafka_rollout.observation.cluster_ports import ClusterPorts, ReadPorts, at_
 from kafka_rollout.observation.each_node import on_each
 from kafka_rollout.observation.node_logs import read_last_error
 from kafka_rollout.observation.node_steps import refuse_other_release
-from kafka_rollout.observation.outage import nothing_was_stopped
+from kafka_rollout.observation.outage import stop_of_all_is_under_way
 from kafka_rollout.observation.run import ReadRun, Run
 from kafka_rollout.ports.cluster import PreparedSnapshot
 from kafka_rollout.preparation.frozen_plan import check_run, refuse_new_blockers
@@ -112,7 +112,7 @@ def lower_live(run: Run) -> str:
         opened.enter_context(claiming(run.ports, run.cluster.controllers))  # before the gate, and at once
         if projections.is_undoing(run.history.events()):
             finish_undo(run)
-        if nothing_was_stopped(run.ports):
+        if not stop_of_all_is_under_way(run):
             if not quorum_lacks(run):
                 return f"metadata.version is {run.plan.levels[METADATA_VERSION]} already."
             refuse_held(run, _GATE, _STOP)

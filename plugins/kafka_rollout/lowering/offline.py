@@ -62,7 +62,7 @@ from kafka_rollout.observation.node_steps import (
     run_commands_before_stop,
     stop_node,
 )
-from kafka_rollout.observation.outage import watch_service
+from kafka_rollout.observation.outage import stop_of_all_is_under_way, watch_service, were_started_again
 from kafka_rollout.observation.run import NodeRun, ReadRun, Run
 from kafka_rollout.preparation.frozen_plan import check_run, refuse_new_blockers, refuse_new_in_logs
 from kafka_rollout.preparation.lost_metadata import refuse_new_losses
@@ -98,15 +98,17 @@ _GATE = Gate(kind=GateKind.NODES_STOP)
 def stop_all(run: Run) -> tuple[int, ...]:
     """Stop every node: brokers first, then controllers (combined nodes with them), each group in parallel.
 
-    Before the first stop everything is checked again, and the state that cannot be read later is recorded. Raises
-    HeldError while something holds this stop; once it has begun, nothing holds the run. A controller
-    that hangs in its shutdown is killed after WITHOUT_QUORUM_S, as the approval shows. Returns the stopped ids.
+    Before the first stop everything is checked again, and the state that cannot be read later is recorded; also if all
+    nodes run again since an earlier one. Raises HeldError while something holds this stop; while nodes are down by it,
+    nothing does. Raises RefusedError if the controllers were started again after the log was chosen. A controller that
+    hangs in its shutdown is killed after WITHOUT_QUORUM_S, as the approval shows. Returns the stopped ids.
     """
     run, release_step = _begin(run, "Stop all nodes")
     acting = run.ports.lock.acting(run.cluster.name, run.ports.run_id, "Stopping all nodes")
     with acting, claiming(run.ports, run.cluster.nodes):
         _refuse_after_undo(run.ports)
-        if not projections.stop_has_begun(run.history.events()):
+        _refuse_other_logs(run)
+        if not stop_of_all_is_under_way(run):
             refuse_new_blockers(run)
             if left := pending_changes(run):
                 raise RefusedError(
@@ -331,7 +333,7 @@ def _record_before(run: Run, release_step: ReleaseStep) -> None:
     refuse_unclean_in_outage(run, state)
     for node in ports.cluster.nodes:
         before = observe_before_stop(NodeRun(run, release_step, node), state)
-        ports.run.save_before_stop(release_step.key, before)
+        ports.run.save_before_stop(release_step.key, before, replace=True)
     voters = tuple(voter.replica_id for voter in state.quorum.voters)
     sentence = f"All nodes are requested to stop; the quorum's voters are {', '.join(map(str, voters))}."
     ports.run.record(OfflineStopping(voters=voters, unwritable=tuple(unwritable(state)), sentence=sentence))
@@ -415,6 +417,18 @@ def _pass_no_return(ports: ClusterPorts) -> None:
 def _refuse_after_undo(ports: ReadPorts) -> None:
     if projections.is_undoing(ports.run.events()):
         raise RefusedError("The undo of this downgrade has begun.", remedy="Finish it with `kafka-rollout rollback`.")
+
+
+def _refuse_other_logs(run: Run) -> None:
+    """Raise RefusedError if the controllers write their own logs again: the chosen one can lack what they wrote."""
+    events = run.history.events()
+    is_chosen = chosen_log(events) is not None and not projections.has_passed_no_return(events)
+    if is_chosen and were_started_again(run):
+        raise RefusedError(
+            "The controllers were started again after the log was chosen, so it can lack newer records. Nothing was "
+            "stopped.",
+            remedy="End this try with `kafka-rollout rollback`, then start the downgrade again.",
+        )
 
 
 def _refuse_not_installed(ports: ReadPorts) -> None:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from kafka_rollout.base.errors import RolloutError
+from kafka_rollout.metadata_log.log_choice import has_majority
 from kafka_rollout.metadata_log.outage import (
     not_serving,
     unwritable,
 )
+from kafka_rollout.model.plan import Lowering
+from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.observation.cluster_ports import (
     ClusterPorts,
-    ReadPorts,
     observe_some,
     until,
 )
 from kafka_rollout.observation.each_node import on_each
+from kafka_rollout.observation.node_steps import last_started_release, offline_release_step, stop_is_under_way
+from kafka_rollout.observation.run import NodeRun, Run
 from kafka_rollout.run.projections import offline as projections
 from kafka_rollout.run.projections.offline import unwritable_before
 from kafka_rollout.run.step_events import (
@@ -23,18 +27,45 @@ from kafka_rollout.run.step_events import (
 from kafka_rollout.run.view import RunView
 
 
-def nothing_was_stopped(ports: ReadPorts) -> bool:
-    """Return whether this try of a live downgrade has stopped no controller yet, also if it was killed right before.
+def stop_of_all_is_under_way(run: Run) -> bool:
+    """Return whether nodes are down, or go down, by the stop of all nodes or controllers of this try: nothing holds it,
+    because it must start them again.
 
-    Then the gate is checked again, because the state of the cluster can have changed since.
+    A stop that only the history shows did not happen, or its nodes were started again. Then everything is checked
+    again, because the state of the cluster can have changed since. After the choice of the log, its steps decide.
     """
-    events = ports.run.events()
+    events = run.history.events()
     if not projections.stop_has_begun(events):
-        return True
-    if projections.chosen_log(events) is not None:
         return False
-    running = on_each(lambda node: ports.runtime.process(node).pid is not None, ports.cluster.controllers)
-    return not running.failed and all(running.done.values())
+    if projections.chosen_log(events) is not None:
+        return True
+    is_live = run.plan.lowering is Lowering.LIVE  # it kills the controllers at once, and records no stop of a node
+
+    def is_down(node: NodeSpec) -> bool:
+        process = run.ports.runtime.process(node)
+        if process.pid is None or process.is_stopping:
+            return True
+        return not is_live and stop_is_under_way(NodeRun(run, offline_release_step(run.plan), node))
+
+    seen = on_each(is_down, run.cluster.controllers if is_live else run.cluster.nodes).done
+    return any(seen.values()) and (is_live or not were_started_again(run))
+
+
+def were_started_again(run: Run) -> bool:
+    """Return whether a majority of the voters run their old release and their own logs again, in processes that were
+    started since the stop of all nodes of this try."""
+    events, step = run.history.events(), offline_release_step(run.plan)
+    voters, installed = projections.voters_before_stop(events) or (), projections.installed_on(events)
+
+    def is_new(node: NodeSpec) -> bool:
+        before, process = run.history.load_before_stop(step.key, node.node_id), run.ports.runtime.process(node)
+        if before is None or process.pid is None or before.is_of(process):
+            return False
+        return last_started_release(run.ports, node) != step.to_release
+
+    asked = [one for one in run.cluster.controllers if one.node_id in voters and one.node_id not in installed]
+    seen = on_each(is_new, asked).done
+    return has_majority(voters, [node_id for node_id, is_found in seen.items() if is_found])
 
 
 def check_service(ports: ClusterPorts, unserved_at: float = 0.0) -> bool:

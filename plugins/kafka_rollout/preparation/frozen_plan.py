@@ -30,6 +30,7 @@ from kafka_rollout.model.rights import right_findings
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts, ReadPorts, observe, once_per_node
+from kafka_rollout.observation.outage import stop_of_all_is_under_way
 from kafka_rollout.observation.planned_coordinators import planned_group_coordinator
 from kafka_rollout.observation.run import ReadRun, Run
 from kafka_rollout.planning.findings.claims import CLAIMS_CHECK
@@ -51,7 +52,6 @@ from kafka_rollout.preparation.unknowns import judged
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import ApprovalOf, Voided
 from kafka_rollout.run.projections.approvals import has_readers
-from kafka_rollout.run.projections.offline import stop_has_begun
 from kafka_rollout.run.projections.runs import find_planned
 from kafka_rollout.run.step_events import IncrementalScan
 
@@ -139,7 +139,7 @@ def recheck(
     if run.plan.release_steps:
         release, stops = (run.plan.target, None) if stop is None else (stop[0].to_release, stop[1])
         host = recheck_agreement(run, state, release, stops, files=read_files())
-    if stop is None and run.plan.lowering is not Lowering.ONLINE and not stop_has_begun(run.history.events()):
+    if stop is None and run.plan.lowering is not Lowering.ONLINE and not stop_of_all_is_under_way(run):
         host = (*host, *_recheck_stop_of_all(run, state, read_files()))
     if stop is not None:
         with run.ports.classes.keep_processes():

@@ -9,6 +9,7 @@ from kafka_rollout.gates.gate import GateKind
 from kafka_rollout.lowering import offline
 from kafka_rollout.lowering.live import lower_live
 from kafka_rollout.lowering.offline import undo_offline
+from kafka_rollout.observation.outage import stop_of_all_is_under_way
 from kafka_rollout.preparation.frozen_plan import SCAN_BEFORE_ROLL
 from kafka_rollout.preparation.plan_making import REHEARSAL_RESULT
 from kafka_rollout.preparation.proved_traffic import refuse_unproved_traffic
@@ -38,7 +39,6 @@ from kafka_rollout.procedure.step import (
     StepCall,
 )
 from kafka_rollout.run import events
-from kafka_rollout.run.projections.offline import stop_has_begun
 from kafka_rollout.run.projections.open_batches import BatchPart, RollOf, batches_of
 
 OBSERVE = ActStep(
@@ -366,7 +366,7 @@ def _offline_gate(label: str, *, is_rollback: bool = False) -> EachNode:
 
 def _refuse_before_stop(call: StepCall) -> None:
     """The last time at which the brokers deliver the records so far on the levels to which nothing returns."""
-    if not stop_has_begun(call.ports.run.events()):
+    if not stop_of_all_is_under_way(call.run):
         refuse_unproved_traffic(call.run)
 
 

@@ -49,7 +49,7 @@ from kafka_rollout.observation.node_steps import (
     is_rollback_step,
     node_step_state,
 )
-from kafka_rollout.observation.outage import check_service, nothing_was_stopped
+from kafka_rollout.observation.outage import check_service, stop_of_all_is_under_way
 from kafka_rollout.observation.planned_coordinators import planned_group_coordinator
 from kafka_rollout.observation.run import NodeRun, ReadRun, Run
 from kafka_rollout.planning.findings.configuration import SNAPSHOT_INTERVAL, snapshot_interval_ms
@@ -446,7 +446,7 @@ def _metadata_version(run: Run, gate: Gate) -> GateCheck:
 
 
 def _controllers_stop(run: Run, gate: Gate) -> GateCheck:
-    if not nothing_was_stopped(run.ports):
+    if stop_of_all_is_under_way(run):
         return _nothing_to_wait_for(run.ports, gate, "this run has already stopped the controllers")
     begin = check_begin(run, gate)
     if begin.is_held:

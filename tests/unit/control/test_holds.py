@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.base.errors import StoppedError, UserError
+from kafka_rollout.base.errors import RefusedError, StoppedError, UserError
 from kafka_rollout.control.approval import record_approval
 from kafka_rollout.control.holds import HeldError
 from kafka_rollout.gates.control import Reading
 from kafka_rollout.gates.gate import GateKind
+from kafka_rollout.lowering import live
 from kafka_rollout.lowering.live import lower_live
-from kafka_rollout.lowering.offline import install_snapshot, stop_all, undo_offline
+from kafka_rollout.lowering.offline import choose, install_snapshot, stop_all, undo_offline
 from kafka_rollout.lowering.outage_facts import shown_facts
 from kafka_rollout.model.plan import Lowering
 from kafka_rollout.model.run_of import RunOf
@@ -32,9 +33,14 @@ from kafka_rollout.run.events import (
     Responder,
     ResumeAsked,
     StopAsked,
+    events_of,
 )
+from kafka_rollout.run.projections.offline import stop_has_begun
+from kafka_rollout.run.step_events import OfflineStopping
 from tests.fakes.cluster import R431, FakeCluster
+from tests.fakes.dying_files import KilledError
 from tests.fakes.ports import fake_ports
+from tests.fakes.runtime import FakeRuntime
 from tests.integration.harness.faults.without_live import stage_no_live
 from tests.plans import downgrade_request
 from tests.unit.lowering.test_offline import R421
@@ -76,6 +82,15 @@ class World:
 
     def ask(self, kind: type[ControlAsked]) -> None:
         self.ports.run.record(kind(by="bob", reason="errors", responder=Responder(channel=Channel.SHELL, user="bob")))
+
+    def start_all(self, *, besides: int = 0) -> None:
+        """As somebody does it by hand; then every broker catches up."""
+        for node_id, node in self.cluster.nodes.items():
+            if node.running is None and node_id != besides:
+                self.cluster.start(node_id)
+        self.cluster.clock.sleep(600)
+        for _ in range(3):
+            self.cluster.advance()
 
     def stop(self) -> object:
         return self.act(Run(self.ports, self.plan))
@@ -156,6 +171,80 @@ def test_nothing_holds_a_stop_that_has_begun_and_its_undo(staged: Callable[..., 
     record_approval(world.ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "another try")
     with pytest.raises(HeldError):
         world.stop()
+
+
+@pytest.mark.parametrize("where", [OFFLINE, LIVE])
+@pytest.mark.parametrize("asked", [PauseAsked, StopAsked])
+def test_a_stop_of_all_that_did_not_happen_is_held_as_the_first_one(
+    staged: Callable[..., World], where: Lowering, asked: type[ControlAsked], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = staged(where)
+
+    def killed(*_: object, **of: object) -> None:
+        raise KilledError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FakeRuntime, "stop", killed)
+        patch.setattr(live, "undo_or_continue", killed)
+        with pytest.raises(KilledError):
+            world.stop()
+    assert stop_has_begun(world.ports.run.events())
+    world.set("2026-12-02 12:00")
+    world.ask(asked)
+    with pytest.raises((HeldError, StoppedError)):
+        world.stop()
+    assert world.cluster.stops == []
+    world.ask(ResumeAsked)
+    world.stop()
+    assert set(world.cluster.stops) >= {1, 2, 3}
+
+
+def test_nodes_that_all_run_again_are_held_and_recorded_as_before_a_first_stop(staged: Callable[..., World]) -> None:
+    world = staged(OFFLINE)
+    world.stop()
+    world.start_all()
+    world.ask(PauseAsked)
+    stops = list(world.cluster.stops)
+    with pytest.raises(HeldError, match="paused by bob"):
+        world.stop()
+    world.ask(ResumeAsked)
+    assert world.cluster.stops == stops
+    world.stop()
+    (step,) = world.plan.release_steps
+    before = world.ports.run.load_before_stop(step.key, 11)
+    assert before is not None
+    assert before.started_at == world.cluster.nodes[11].starts[-1].started_at
+    assert len(events_of(world.ports.run.events(), OfflineStopping)) == 2
+
+
+def test_a_cluster_that_serves_again_is_held_although_a_node_of_it_is_still_down(staged: Callable[..., World]) -> None:
+    world = staged(OFFLINE)
+    world.stop()
+    world.start_all(besides=13)
+    world.ask(PauseAsked)
+    stops = list(world.cluster.stops)
+    with pytest.raises(RefusedError, match="13"):
+        world.stop()
+    assert world.cluster.stops == stops
+
+
+def test_nodes_that_were_started_after_the_choice_of_the_log_are_not_stopped_until_the_try_has_ended(
+    staged: Callable[..., World],
+) -> None:
+    world = staged(OFFLINE)
+    world.stop()
+    choose(Run(world.ports, world.plan))
+    world.start_all()
+    stops = list(world.cluster.stops)
+    with pytest.raises(RefusedError, match="started again after the log was chosen") as refused:
+        world.stop()
+    assert "kafka-rollout rollback" in refused.value.remedy
+    record_approval(world.ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "as the remedy says")
+    undo_offline(Run(world.ports, world.plan))
+    assert world.cluster.stops == stops
+    record_approval(world.ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "another try")
+    world.stop()
+    install_snapshot(Run(world.ports, world.plan))
 
 
 @pytest.mark.parametrize("where", [OFFLINE, LIVE])
