@@ -27,7 +27,7 @@ from kafka_rollout.coordinator_logs.incompatible_records import (
 from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.coordinator_logs.verdicts import producers_in_words, with_any
 from kafka_rollout.formats.cleaning import CleaningConfig, SettingChange, defaults_of
-from kafka_rollout.model.groups import STREAMS_TO_CLASSIC
+from kafka_rollout.model.groups import REMOTE_ASSIGNOR, STREAMS_TO_CLASSIC
 from kafka_rollout.releases.facts import Catalogue, RecordTypeFacts, Release, newest_patches
 
 NAMED = 50  # limit of groups and ids that a remedy step lists
@@ -361,10 +361,11 @@ ONE_ACTION: Mapping[Family, RemedyStep] = {
     Family.CONSUMER_GROUPS: _end(
         title="First convert these groups to the classic protocol, or delete them",
         sentence=(
-            "Restart their members one by one with group.protocol=classic. When the last member has restarted, "
-            "the coordinator converts the group to a classic group and writes tombstones for its newer records. "
-            "Its committed offsets stay. This needs group.consumer.migration.policy bidirectional (the default "
-            "of 4.x) or downgrade. An empty group is converted when a classic member joins it. Or delete it with "
+            f"Restart their members one by one with group.protocol=classic and without {REMOTE_ASSIGNOR}. When the "
+            "last member has restarted, the coordinator converts the group to a classic group and writes tombstones "
+            "for its newer records. Its committed offsets stay. This needs group.consumer.migration.policy "
+            "bidirectional (the default of 4.x) or downgrade. An empty group is converted when a classic member joins "
+            "it. Or delete it with "
             f"`kafka-consumer-groups.sh --delete`, which also deletes its offsets. {EMPTY_GROUP_EXPIRES}"
         ),
     ),

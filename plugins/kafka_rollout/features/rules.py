@@ -41,7 +41,7 @@ from kafka_rollout.features.support import (
 )
 from kafka_rollout.features.voter_addresses import VOTER_ADDRESS_CHANGES, VOTER_ADDRESSES, voter_address_findings
 from kafka_rollout.model.contents import SERVED_BY
-from kafka_rollout.model.groups import SHARE, STREAMS_TO_CLASSIC
+from kafka_rollout.model.groups import REMOTE_ASSIGNOR, SHARE, STREAMS_TO_CLASSIC
 from kafka_rollout.model.plan import Undo
 from kafka_rollout.model.state import ClusterState, GroupState
 from kafka_rollout.model.topology import ClusterSpec
@@ -62,7 +62,8 @@ _CLIENTS_SEE_IT_FROM = 2  # KIP-890: from this level, clients raise their epoch 
 _IN_A_TRANSACTION = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
 _NAMED = 30
 _BEFORE = {
-    "consumer": "First restart their members with group.protocol=classic, which converts the groups.",
+    "consumer": f"First restart their members with group.protocol=classic and without {REMOTE_ASSIGNOR}, which "
+    "converts the groups.",
     "share": "First stop their members and delete the groups: share groups cannot be converted.",
     "streams": f"First downgrade the stream clients (KIP-584). {STREAMS_TO_CLASSIC}",
 }

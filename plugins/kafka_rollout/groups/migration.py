@@ -15,10 +15,12 @@ from kafka_rollout.base.wording import few
 from kafka_rollout.coordinator_logs.remedies import EMPTY_GROUP_EXPIRES
 from kafka_rollout.model.groups import (
     CLASSIC,
+    CLASSIC_SETTINGS,
     CONNECT,
     CONSUMER,
     COOPERATIVE_STICKY,
     MIGRATION_POLICY,
+    REMOTE_ASSIGNOR,
     SHARE,
     SINK_PREFIX,
     STREAMS,
@@ -178,11 +180,11 @@ def _to_consumer(group: DescribedGroup, facts: ConversionSettings) -> GroupPlan:
             ),
             remedy="Change the members to one of Kafka's assignors, or keep the group as it is.",
         )
-    restart = "Set group.protocol=consumer, without partition.assignment.strategy; "
+    restart = f"Set group.protocol=consumer, without {few(CLASSIC_SETTINGS)}; "
     if group.group_id.startswith(SINK_PREFIX):
         restart = (
-            "Set consumer.group.protocol=consumer in the workers (or consumer.override.… of the connector), "
-            "without consumer.partition.assignment.strategy; members are the connector's tasks: "
+            "Set consumer.group.protocol=consumer in the workers (or consumer.override.… of the connector), without "
+            f"{few(f'consumer.{one}' for one in CLASSIC_SETTINGS)}; members are the connector's tasks: "
         )
     if group.type == CONSUMER or facts.allows("upgrade"):
         return GroupPlan(group=group, bounces=1, steps=(f"{restart}restart the members one by one.",))
@@ -212,8 +214,8 @@ def _to_classic(group: DescribedGroup, facts: ConversionSettings) -> GroupPlan:
             code=GROUP_NO_COMMON_ASSIGNOR,
             remedy=f"Give {few(_named(group))} one common assignor, for example range, and restart them.",
         )
-    restart = "Set group.protocol=classic" + (
-        f" and an assignor that the classic members have ({few(sorted(common))}); " if common else "; "
+    restart = f"Set group.protocol=classic, without {REMOTE_ASSIGNOR}" + (
+        f", and an assignor that the classic members have ({few(sorted(common))}); " if common else "; "
     )
     if facts.allows("downgrade"):
         steps = (

@@ -14,6 +14,10 @@ COOPERATIVE_STICKY = "cooperative-sticky"  # the cooperative assignor of Kafka's
 
 CONNECT = "connect"  # protocol type of the groups that Connect workers form
 
+# Consumers refuse the first ones with group.protocol=consumer, and the last one with classic. Source: ConsumerConfig.
+CLASSIC_SETTINGS = ("partition.assignment.strategy", "session.timeout.ms", "heartbeat.interval.ms")
+REMOTE_ASSIGNOR = "group.remote.assignor"
+
 SINK_PREFIX = "connect-"  # group name prefix of sink connectors
 
 # GroupMetadataManager.classicGroupJoin of 4.1.2 and 4.2.1.

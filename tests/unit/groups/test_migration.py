@@ -69,6 +69,14 @@ def test_connects_sinks_are_changed_where_their_workers_override_the_assignor() 
 def test_connects_sinks_get_the_consumer_protocol_by_a_setting_of_their_workers() -> None:
     (step,) = plan(classic("connect-sink"), Goal.CONSUMER).steps
     assert "consumer.group.protocol=consumer in the workers" in step
+    assert "without consumer.partition.assignment.strategy, consumer.session.timeout.ms" in step
+
+
+def test_the_steps_name_the_settings_that_a_consumer_of_the_other_protocol_refuses() -> None:
+    (forth,) = plan(classic(), Goal.CONSUMER).steps
+    assert "without partition.assignment.strategy, session.timeout.ms, heartbeat.interval.ms; " in forth
+    (back,) = plan(of_type("consumer", "newer", NEW_MEMBER), Goal.CLASSIC).steps
+    assert "group.protocol=classic, without group.remote.assignor" in back
 
 
 def test_a_group_of_another_protocol_type_is_a_finding() -> None:
