@@ -186,11 +186,12 @@ def due_notifications(
     times = times or NotificationTimes()
     found = [one for run in history.runs for one in _of_run(history.cluster, run, now, times)]
     found += history.alerts
-    found = [one for one in found if one.kind in _WHILE_TRUE or now - one.at < times.fresh_s]
+    found = [one for one in found if one.kind in WHILE_TRUE or now - one.at < times.fresh_s]
     return (*found, *_not_finalized(history, now, times))
 
 
-_WHILE_TRUE = {NotificationKind.APPROVAL_PENDING, NotificationKind.APPROVAL_EXPIRES, NotificationKind.DECISION_PENDING}
+WHILE_TRUE = {NotificationKind.APPROVAL_PENDING, NotificationKind.APPROVAL_EXPIRES, NotificationKind.DECISION_PENDING}
+"""They are due as long as their request is open, and no longer."""
 
 
 def alert_of_scan(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -63,6 +64,19 @@ def test_it_is_tried_with_growing_pauses_and_a_limit(store: Store, sent: SqlNoti
     assert len(tried) == MOST_ATTEMPTS
     pauses = [later - earlier for earlier, later in pairwise(tried)]
     assert pauses == ([STALE_S] * 7 if killed else [60, 120, 240, 480, 960, 1920, 3600])
+
+
+def test_an_open_request_is_tried_each_hour_until_the_channel_accepts_it(store: Store, sent: SqlNotifications) -> None:
+    asked = replace(FAILED, kind=NotificationKind.DECISION_PENDING)
+    for _ in range(40 * 24):
+        if sent.claim(asked, MAIL):
+            sent.record(asked, MAIL, "TimeoutError.")
+        store.clock.now += 3600
+    (problem,) = sent.problems("demo")
+    assert (problem.attempts, problem.is_final) == (40 * 24, False)
+    assert sent.claim(asked, MAIL)
+    store.clock.now += 86_400
+    assert not sent.claim(asked, MAIL), "its sender was killed again and again"
 
 
 def test_a_failed_one_can_be_tried_again_at_once(sent: SqlNotifications) -> None:

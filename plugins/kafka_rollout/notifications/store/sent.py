@@ -2,7 +2,8 @@
 
 A sender claims a notification before it sends it, and records the result after it. If the sender is killed in between,
 the notification is tried again after STALE_S, and at most MOST_ATTEMPTS times in total: so it can arrive twice, but not
-without a limit.
+without a limit. A channel that failed is tried as often, and for an open request (WHILE_TRUE) each hour until it is
+answered.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from kafka_rollout.base.errors import FatalError
 from kafka_rollout.base.json_forms import from_json, to_json
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.base.wording import count
-from kafka_rollout.notifications.due import Notification
+from kafka_rollout.notifications.due import WHILE_TRUE, Notification
 from kafka_rollout.run.store.database import Database, put
 from kafka_rollout.run.store.opening import database_of
 from kafka_rollout.run.store.tables import alerts, notifications, runs
@@ -86,7 +87,8 @@ class SqlNotifications:
     def claim(self, notification: Notification, channel: str, *, at_once: bool = False) -> bool:
         """Return whether the caller must send the notification on the channel now, and count the attempt.
 
-        False if it was sent, if another process sends it now, if its next attempt is later, or after the last attempt.
+        False if it was sent, if another process sends it now, if its next attempt is later, or after the last attempt,
+        which one of an open request does not have.
         `at_once`: try a failed one again now.
         """
         with self._database.serialized() as connection:
@@ -97,9 +99,11 @@ class SqlNotifications:
             if row is None:
                 connection.execute(insert(notifications).values(**which, **values, attempts=1))
                 return True
-            retry_s = 0.0 if at_once else min(_FIRST_RETRY_S * 2.0 ** (row.attempts - 1), _LAST_RETRY_S)
+            tried = min(row.attempts, MOST_ATTEMPTS)
+            retry_s = 0.0 if at_once else min(_FIRST_RETRY_S * 2.0 ** (tried - 1), _LAST_RETRY_S)
             wait_s = STALE_S if row.state == _SENDING else retry_s
-            if row.state == _SENT or row.attempts >= MOST_ATTEMPTS or now - row.changed_at < wait_s:
+            is_over = tried == MOST_ATTEMPTS and (row.state == _SENDING or notification.kind not in WHILE_TRUE)
+            if row.state == _SENT or is_over or now - row.changed_at < wait_s:
                 return False
             changed = {**values, "attempts": row.attempts + 1}
             connection.execute(update(notifications).filter_by(**which).values(**changed))
@@ -163,7 +167,7 @@ class SqlNotifications:
                 channel=row.channel,
                 kind=row.kind,
                 attempts=row.attempts,
-                is_final=row.attempts >= MOST_ATTEMPTS,
+                is_final=row.attempts >= MOST_ATTEMPTS and row.kind not in WHILE_TRUE,
                 at=row.changed_at,
                 problem=row.problem or f"The DAG {_DAG} last ran {duration(now - row.changed_at)} ago.",
             )
