@@ -169,6 +169,13 @@ def test_a_verdict_that_got_worse_alerts_once_with_the_record_that_did_it(scans:
     assert len(scans.alerts) == 1
 
 
+def test_a_scan_of_a_command_makes_a_verdict_no_old_news(scans: Scans) -> None:
+    scans.run()
+    scan_history(scans.home, "fake").keep(scan_of(COMMITS, CONSUMER_GROUPS), "a page")
+    scans.found = scan_of(COMMITS, CONSUMER_GROUPS)
+    assert scans.run()[1]["alert"] == "success"
+
+
 def test_a_scan_that_could_not_be_done_is_red_and_alerts(scans: Scans, channel: Path) -> None:
     from airflow.sdk.exceptions import AirflowFailException
 

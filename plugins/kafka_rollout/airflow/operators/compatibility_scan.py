@@ -199,12 +199,15 @@ class AlertOperator(BaseOperator):
         return worse_check_alert(documents[at], worse, page) if worse else None
 
     def _comparison(self, scan: str, after: ScanResult) -> ScanComparison | None:
-        """Compare with the newest earlier scan of the same releases."""
+        """Compare with the newest earlier scheduled scan of the same releases: a command can have scanned less, and a
+        verdict that it found would be no news.
+        """
         from kafka_rollout.run.store.opening import open_scan_history
 
         history = open_scan_history(self.cluster)
+        earlier = {one.scan for one in history.scheduled() if one.scan < scan}
         for kept in history.scans():
-            if kept.name < scan and (before := kept.load()).standing.keys() >= after.standing.keys():
+            if kept.name in earlier and (before := kept.load()).standing.keys() >= after.standing.keys():
                 return compare(before, after)
         return None
 
