@@ -167,7 +167,7 @@ class _Walk:
                     has_acted = True
                 is_left = loop.replace(self.roll, batch)
             except HeldError:  # for example, the window has closed since the gate passed
-                continue
+                clock.sleep(watch.interval_s)
             except TransientError as error:
                 refused += 1
                 if refused == _REPLACE_TRIES:

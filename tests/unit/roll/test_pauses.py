@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
+from itertools import pairwise
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -13,8 +14,8 @@ import pytest
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.wording import nodes
 from kafka_rollout.control.approval import record_approval
-from kafka_rollout.control.holds import check_begin
-from kafka_rollout.gates.gate import Gate, GateKind, GatePolicy, GateRef
+from kafka_rollout.control.holds import HeldError, check_begin
+from kafka_rollout.gates.gate import Gate, GateKind, GatePolicy, GateRef, WatchState
 from kafka_rollout.model.plan import Plan, ReleaseStep
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.topology import NodeSpec
@@ -28,6 +29,7 @@ from kafka_rollout.procedure.kinds import build_report_of_run
 from kafka_rollout.procedure.progress import Progress
 from kafka_rollout.procedure.step import StepCall
 from kafka_rollout.roll.gate_checks import check_gate, check_stop_is_safe
+from kafka_rollout.roll.loop import BatchStatus
 from kafka_rollout.roll.walk import RollProgress, roll_back, roll_release_steps
 from kafka_rollout.run.events import (
     ApprovalOf,
@@ -218,6 +220,26 @@ def test_a_window_that_closes_between_the_gate_and_the_stop_holds_the_stop(
     assert roll_release_steps(Run(ports, plan), SOAKS, on_progress=on_progress)
     assert stopped_between(ports, "2026-12-01 03:30", "2026-12-01 04:10") == [2]
     assert cluster.stops == ORDER
+
+
+def test_a_replacement_that_is_held_after_its_gate_passed_waits_before_the_gate_is_checked_again(
+    ports: ClusterPorts, cluster: FakeCluster, approved: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = approved("2026-12-01 12:00")
+    tries: list[float] = []
+
+    def held_once_more(*_: object) -> bool:
+        tries.append(cluster.clock.monotonic())
+        if len(tries) == 3:
+            raise KilledError
+        raise HeldError("Something holds it.")
+
+    passed_gate = BatchStatus(state=WatchState.PASSED, message="passed")
+    monkeypatch.setattr("kafka_rollout.roll.loop.replace", held_once_more)
+    monkeypatch.setattr("kafka_rollout.roll.loop.gate_before", lambda *_: passed_gate)
+    with pytest.raises(KilledError):
+        roll_release_steps(Run(ports, plan), SOAKS)
+    assert all(later - earlier >= 1 for earlier, later in pairwise(tries))
 
 
 def test_a_rollback_does_not_wait_for_the_window(
