@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 
+from kafka_rollout.base.durations import iso
 from kafka_rollout.base.findings import INFO, WARNING, Check, Examined, Finding, FindingCode, Need
 from kafka_rollout.base.wording import count, few, nodes
 from kafka_rollout.model.state import UNKNOWN_CLIENT, ClusterState, NodeMetrics
@@ -95,12 +96,19 @@ def _old_clients(state: ClusterState, target: Release | None, oldest: Mapping[st
         addresses = _addresses(state, client, shown)
         yield OLD_CLIENTS.found(
             f"client {' '.join(client)}",
-            "Since the brokers started, this client has sent request versions that "
+            f"{_counted_since(state)}, this client has sent request versions that "
             f"{f'Kafka {target} rejects' if rejected else 'KIP-896 deprecates'}: {sent}."
             + (f" It connects from {few(addresses)}, {_AS_LOGGED}." if addresses else ""),
             "Upgrade these clients first, or make sure that they are stopped." + ("" if addresses else _LOCATE),
             severity=WARNING if rejected else INFO,
         )
+
+
+def _counted_since(state: ClusterState) -> str:
+    """Return since when all brokers count. After a restart they have forgotten their earlier clients."""
+    starts = [node.process.started_at for node in state.nodes.values() if node.metrics and node.metrics.requests]
+    known = [at for at in starts if at is not None]
+    return "Since the brokers started" + (f", the last one at {iso(max(known))}" if known else "")
 
 
 _AS_LOGGED = "as lines of the brokers' logs say; another client can have written such a line"

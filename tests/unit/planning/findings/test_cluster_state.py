@@ -372,6 +372,16 @@ def test_old_clients_warn_where_the_target_refuses_them_and_inform_elsewhere() -
     assert _findings(_with_old_client(R391, count=0), target=R431) == {}
 
 
+def test_old_clients_are_those_since_the_last_start_of_a_broker() -> None:
+    seen = _with_old_client(R391)
+    nodes = {
+        node_id: replace(node, process=replace(node.process, started_at=1000.0 * node_id))
+        for node_id, node in seen.nodes.items()
+    }
+    (found,) = _findings(replace(seen, nodes=nodes), target=R431).values()
+    assert found.sentence.startswith("Since the brokers started, the last one at 1970-01-01T01:40:00Z, this client")
+
+
 def test_a_release_that_does_not_report_clients_still_counts_versions_that_the_target_rejects() -> None:
     (found,) = _findings(_with_old_client(R340), target=R431).values()
     assert (found.code, found.severity, found.subject) == ("OLD-CLIENTS", Severity.WARNING, "client unknown unknown")
