@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 
 from kafka_rollout.model.configs import provider_files
 from kafka_rollout.model.host_state import StartFileKind
@@ -73,7 +73,7 @@ def all_start_paths(
     In addition to `all_start_files`: Kafka's own argument, and every absolute path in another option or setting, apart
     from what a JVM writes and from secrets. The start script's own class path is given as its folder.
     """
-    own = [argument for argument in process if _OF_SCRIPT not in argument]
+    own = _without_class_path_of_script(process)
     for arguments, is_of_unit in ((environment, True), (own, False)):
         for kind, path in all_start_files(config, arguments):
             yield kind, path.removesuffix("/meta.properties") if kind is StartFileKind.IDENTITY else path, is_of_unit
@@ -92,6 +92,16 @@ def all_start_paths(
         options = (one for one in arguments if not _WRITTEN.match(one) and not _has_secret(one))
         yield from ((StartFileKind.JVM, path, is_of_unit) for one in options for path in paths_in(one))
     yield from ((StartFileKind.NAMED, path, False) for path in _paths_of_settings(config))
+
+
+def _without_class_path_of_script(process: Sequence[str]) -> list[str]:
+    """Return the words of a process without those that the start script makes from its own place, and without the
+    option of such a class path: the word after it is no class path."""
+    return [
+        word
+        for word, value in zip_longest(process, process[1:], fillvalue="")
+        if _OF_SCRIPT not in word and not (word in _CLASSPATH and _OF_SCRIPT in value)
+    ]
 
 
 def paths_in(text: str) -> list[str]:

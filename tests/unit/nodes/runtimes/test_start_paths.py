@@ -21,6 +21,7 @@ from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands
 from kafka_rollout.nodes.runtimes.hosts.shells import Done
 from kafka_rollout.nodes.runtimes.hosts.start_paths import read_start_paths
 from kafka_rollout.nodes.runtimes.hosts.user_access import read_unit_user
+from kafka_rollout.nodes.runtimes.start_files import all_start_paths
 from kafka_rollout.planning.findings.start_paths import start_path_findings
 from kafka_rollout.releases.facts import Release
 from tests.fakes.local_host import without_root
@@ -521,6 +522,20 @@ def test_without_a_target_what_each_release_needs_is_a_warning_and_what_none_can
     start = ("-javaagent:HOME/kafka/jmx/agent.jar", "kafka.Kafka", "HOME/kafka/config/server.properties")
     found = host.findings(host.read({}, *start, releases=()), ())
     assert sorted(shown(found)) == [SWITCHED, WARNED]
+
+
+def test_a_word_after_the_class_path_of_the_script_is_no_class_path() -> None:
+    for word in ("-javaagent:/a.jar", "@/etc/jvm.options", "kafka.Kafka"):
+        process = (
+            "java",
+            "-cp",
+            "/opt/kafka/bin/../libs/x.jar:/opt/plugins/*",
+            word,
+            "kafka.Kafka",
+            "/etc/x.properties",
+        )
+        jars = [path for kind, path, _ in all_start_paths({}, process, ()) if kind is StartFileKind.JAR]
+        assert jars == ["/opt/plugins"]
 
 
 def test_links_in_a_circle_end_and_a_package_has_no_link(host: Host) -> None:
