@@ -125,6 +125,17 @@ class StartPlace:
     """What the user of the unit can do there, as the start uses it."""
 
 
+class Absence(StrEnum):
+    """What a path that does not exist does to the next start of a node. From harmless to fatal."""
+
+    HARMLESS = "harmless"
+    """Nothing, or the unit makes the path itself, or it is unknown how the start uses it."""
+    DOUBTFUL = "doubtful"
+    """An option or a setting names it."""
+    FATAL = "fatal"
+    """The node does not start."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartPath:
     """A path that the next start of a node reads."""
@@ -140,6 +151,8 @@ class StartPath:
     """The unit or its environment names it, and not only the process that runs now."""
     is_needed: bool = True
     """False if systemd starts the node without it."""
+    absence: Absence = Absence.HARMLESS
+    """What the next start does if the path does not exist."""
     is_edited: bool | None = False
     """Whether it belongs to a package, was edited in its place, and is replaced by an installation; None: unknown."""
 

@@ -55,8 +55,7 @@ def all_start_files(config: Mapping[str, str], arguments: Sequence[str]) -> Iter
             if argument.startswith(prefix):
                 agent, _, options = argument.removeprefix(prefix).partition("=")
                 yield StartFileKind.AGENT, agent
-                yield from ((StartFileKind.JVM, path) for path in paths_in(f"={options}"))
-                yield from ((StartFileKind.JVM, path) for path in _RELATIVE.findall(options))
+                yield from ((StartFileKind.JVM, path) for path in paths_of_agent(options))
         if argument.startswith("@") and len(argument) > 1:  # a file with more arguments of java
             yield StartFileKind.JVM, argument[1:]
     for option, value in pairwise(arguments):
@@ -91,7 +90,7 @@ def all_start_paths(
     ):
         options = (one for one in arguments if not _WRITTEN.match(one) and not _has_secret(one))
         yield from ((StartFileKind.JVM, path, is_of_unit) for one in options for path in paths_in(one))
-    yield from ((StartFileKind.NAMED, path, False) for path in _paths_of_settings(config))
+    yield from ((StartFileKind.NAMED, path, False) for path in paths_of_settings(config))
 
 
 def _without_class_path_of_script(process: Sequence[str]) -> list[str]:
@@ -102,6 +101,11 @@ def _without_class_path_of_script(process: Sequence[str]) -> list[str]:
         for word, value in zip_longest(process, process[1:], fillvalue="")
         if _OF_SCRIPT not in word and not (word in _CLASSPATH and _OF_SCRIPT in value)
     ]
+
+
+def paths_of_agent(options: str) -> list[str]:
+    """Return what the options of a Java agent name; also relative paths."""
+    return [*paths_in(f"={options}"), *_RELATIVE.findall(options)]
 
 
 def paths_in(text: str) -> list[str]:
@@ -119,7 +123,7 @@ def _is_secret(name: str) -> bool:
     return _SECRET.search(name) is not None and _OF_FILE.search(name) is None
 
 
-def _paths_of_settings(config: Mapping[str, str]) -> Iterable[str]:
+def paths_of_settings(config: Mapping[str, str]) -> Iterable[str]:
     """The files of config providers, key tabs, and the paths in values that are no secrets."""
     directories = set(log_directories(config))
     for key, value in config.items():

@@ -19,7 +19,7 @@ from typing import assert_never
 from kafka_rollout.base.findings import BLOCKER, INFO, WARNING, Finding, FindingCode
 from kafka_rollout.base.wording import few
 from kafka_rollout.model.file_access import FileAccess, Use
-from kafka_rollout.model.host_state import HostState, PlaceState, StartFileKind, StartPath, StartPlace
+from kafka_rollout.model.host_state import Absence, HostState, PlaceState, StartFileKind, StartPath, StartPlace
 from kafka_rollout.model.package_managers import is_apt
 from kafka_rollout.model.topology import NodeSpec, ServiceSpec
 from kafka_rollout.releases.facts import Release
@@ -48,7 +48,15 @@ START_FILE_FORBIDDEN = FindingCode(
     (BLOCKER, WARNING),
     "The user of the unit cannot enter, read, write or execute a file or a folder as the next start of the node does.",
 )
-START_PATH_CODES = (START_PATH_SWITCHED, START_PATH_UNKNOWN, START_NOT_SWITCHED, START_FILE_FORBIDDEN)
+START_PATH_MISSING = FindingCode(
+    "START-PATH-MISSING",
+    (BLOCKER, WARNING),
+    "A file or a folder that the next start of a node needs does not exist. The process that runs has read it before.",
+)
+START_PATH_CODES = (
+    *(START_PATH_SWITCHED, START_PATH_UNKNOWN, START_NOT_SWITCHED, START_FILE_FORBIDDEN),
+    START_PATH_MISSING,
+)
 
 
 class Fate(StrEnum):
@@ -167,6 +175,7 @@ def start_path_findings(node: NodeSpec, host: HostState, releases: Sequence[Rele
                 severity=INFO if fate is Fate.HIDDEN else WARNING,
             )
     yield from _access_findings(node, host, releases)
+    yield from _missing_findings(node, service, host, releases)
     if host.start_paths_problem:
         yield START_PATH_UNKNOWN.found(
             f"node {node.node_id}, options",
@@ -301,9 +310,40 @@ def _access_findings(node: NodeSpec, host: HostState, releases: Sequence[Release
         )
 
 
+def _missing_findings(
+    node: NodeSpec, service: ServiceSpec, host: HostState, releases: Sequence[Release]
+) -> Iterator[Finding]:
+    """Yield what the next start reads and what does not exist, whether a run switches anything or not."""
+    missing: defaultdict[tuple[Absence, StartFileKind], dict[str, None]] = defaultdict(dict)
+    for release in (*releases,) or (None,):
+        for path in host.start_paths:
+            place = path.now if release is None else path.after.get(release)
+            if place is None or {place.state, path.now.state} != {PlaceState.MISSING}:
+                continue
+            if path.absence is not Absence.HARMLESS and not _is_of_missing_release(place, release, host):
+                missing[path.absence, path.kind][path.path] = None
+    for (absence, kind), paths in missing.items():
+        is_fatal = absence is Absence.FATAL
+        names = few(list(paths), limit=_SHOWN)
+        result = (
+            "systemd does not start the node then, and can report no error."
+            if kind is StartFileKind.CONDITION
+            else "The node does not start without it, on no release, so a rollback does not start it either."
+            if is_fatal
+            else "The node can start without it, fail or use a default."
+        )
+        yield START_PATH_MISSING.found(
+            f"node {node.node_id}, {kind.value}{'' if is_fatal else ', options and settings'}",
+            f"{names} ({kind.value}) does not exist on host {host.name}, and the next start of node {node.node_id} "
+            f"names it. The process that runs shows nothing about it. {result}",
+            f"Restore {names}, or correct the path in {_place_of(kind, service)}. Then plan again.",
+            severity=BLOCKER if is_fatal else WARNING,
+        )
+
+
 def _is_of_missing_release(place: StartPlace, release: Release | None, host: HostState) -> bool:
     """Return whether the place is in the folder of a release that is not installed, which another finding names."""
-    folder = None if release is None or release in host.releases else host.folders.get(release)
+    folder = None if release is None or _is_there(release, host) else host.folders.get(release)
     return folder is not None and f"{place.path}/".startswith(f"{folder}/")
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -77,7 +77,8 @@ class Host:
         for release in (OLD, NEW):
             for name in ("bin/kafka-server-start.sh", f"libs/kafka_2.13-{release}.jar", "config/server.properties"):
                 self.write(f"kafka_2.13-{release}/{name}", f"{name} of {release}")
-        self.write("etc/server.properties", "own")
+        for name in ("etc/server.properties", "etc/x", "etc/y", "own/start.sh", "data/x"):
+            self.write(name, "own")
         (self.home / "kafka").symlink_to(f"kafka_2.13-{OLD}")
 
     def write(self, name: str, text: str = "x") -> Path:
@@ -114,6 +115,8 @@ class Host:
         user: str = "",
         wrapper: Sequence[str] = (),
         variables: Mapping[str, str] | None = None,
+        kept: Sequence[str] = (),
+        lines: Sequence[str] = (),
     ) -> HostState:
         node = node or self.node()
         start = [*self.texts("java", "-cp", class_path), *self.texts(*arguments)]
@@ -127,6 +130,8 @@ class Host:
             facts=HostFacts(arguments=tuple(start), opened=tuple(self.texts(*opened))),
             wrapper=self.texts(*wrapper),
             variables={name: self.texts(value)[0] for name, value in (variables or {}).items()},
+            kept=self.texts(*kept),
+            lines=self.texts(*lines),
         )
         return HostState(
             name="kafka-1",
@@ -393,9 +398,9 @@ def test_a_program_without_which_systemd_starts_and_stops_the_node_is_a_warning(
     [
         ("HOME/kafka/bin/kafka-server-start.sh", "HOME/kafka_2.13-3.9.1/bin/../libs/kafka_2.13-3.9.1.jar", []),
         ("HOME/kafka_2.13-3.9.1/bin/kafka-server-start.sh", "HOME/kafka/bin/../libs/x.jar", ["START-NOT-SWITCHED"]),
-        ("/usr/local/bin/start-kafka", "HOME/kafka_2.13-3.9.1/bin/../libs/x.jar", ["START-NOT-SWITCHED"]),
-        ("/usr/local/bin/start-kafka", "HOME/kafka_2.13-3.9.1/libs/*", ["START-NOT-SWITCHED"]),
-        ("/usr/local/bin/start-kafka", "HOME/kafka/libs/*", []),
+        ("HOME/own/start.sh", "HOME/kafka_2.13-3.9.1/bin/../libs/x.jar", ["START-NOT-SWITCHED"]),
+        ("HOME/own/start.sh", "HOME/kafka_2.13-3.9.1/libs/*", ["START-NOT-SWITCHED"]),
+        ("HOME/own/start.sh", "HOME/kafka/libs/*", []),
         ("HOME/linked/bin/kafka-server-start.sh", "HOME/linked/bin/../libs/x.jar", []),
     ],
 )
@@ -453,7 +458,7 @@ def test_a_script_below_the_folder_in_which_the_unit_starts_is_switched_with_it(
 def test_what_a_script_of_the_unit_starts_now_counts_more_than_what_the_process_was_started_with(
     host: Host, lines: tuple[str, ...], configurations: list[str], expected: list[str]
 ) -> None:
-    unit = EXEC.format("/usr/local/bin/start-kafka")
+    unit = EXEC.format("HOME/own/start.sh")
     start = ("-cp", "HOME/kafka/bin/../libs/x.jar", *CONFIGURATION.split())
     state = host.read({}, *start, unit=unit, wrapper=lines, class_path="/usr/share/none.jar")
     read = [path for path in state.start_paths if path.kind is StartFileKind.CONFIGURATION and path.is_of_unit]
@@ -522,6 +527,91 @@ def test_without_a_target_what_each_release_needs_is_a_warning_and_what_none_can
     start = ("-javaagent:HOME/kafka/jmx/agent.jar", "kafka.Kafka", "HOME/kafka/config/server.properties")
     found = host.findings(host.read({}, *start, releases=()), ())
     assert sorted(shown(found)) == [SWITCHED, WARNED]
+
+
+MISSING_BLOCKS, MISSING_WARNS = ("START-PATH-MISSING", "blocker"), ("START-PATH-MISSING", "warning")
+PRE = EXEC.replace("ExecStart=", "ExecStartPre=")
+
+
+@pytest.mark.parametrize(
+    ("missing", "expected"),
+    [
+        ({"kept": ["-javaagent:HOME/gone.jar=7071:HOME/etc/rules.yml"]}, [MISSING_BLOCKS]),
+        ({"kept": ["-javaagent:HOME/etc/a.jar=7071:HOME/gone.yml"]}, [MISSING_BLOCKS]),
+        ({"kept": ["-javaagent:HOME/etc/a.jar=agentContext=/jolokia,log=HOME/gone.log"]}, []),
+        ({"kept": ["-javaagent:$LIBS/gone.jar", "-javaagent:gone.jar"]}, []),
+        ({"kept": ["-agentpath:HOME/gone.so"]}, [MISSING_BLOCKS]),
+        ({"kept": ["@HOME/gone"]}, [MISSING_BLOCKS]),
+        ({"kept": ["-Dlog4j2.configurationFile=file:HOME/gone.yaml"]}, [MISSING_WARNS]),
+        ({"kept": ["-Djava.security.krb5.conf=HOME/gone.conf"]}, [MISSING_WARNS]),
+        ({"kept": ["-Djava.io.tmpdir=HOME/gone", "-Dprometheus.path=/metrics", "-DlogFile=HOME/gone.log"]}, []),
+        ({"config": {"remote.log.metadata.manager.impl.x": "HOME/gone.json"}}, [MISSING_WARNS]),
+        ({"unit": PRE.format("HOME/gone.sh")}, [MISSING_BLOCKS]),
+        ({"unit": PRE.format("/bin/sh HOME/gone.sh")}, [MISSING_BLOCKS]),
+        ({"unit": PRE.format("HOME/gone.sh").replace("errors=no", "errors=yes")}, []),
+        ({"unit": PRE.format("/bin/rm -f HOME/gone HOME/bin/gone")}, []),
+        ({"unit": EXEC.replace("ExecStart=", "ExecStop=").format("HOME/gone.sh")}, []),
+        ({"unit": EXEC.format("HOME/kafka/bin/kafka-server-start.sh HOME/gone.properties")}, [MISSING_BLOCKS]),
+        ({"unit": "EnvironmentFiles=HOME/gone.env (ignore_errors=no)\n"}, [MISSING_BLOCKS]),
+        ({"unit": "EnvironmentFiles=HOME/gone.env (ignore_errors=yes)\n"}, []),
+        ({"unit": "EnvironmentFiles=HOME/*.gone (ignore_errors=no)\n"}, []),
+        ({"unit": "WorkingDirectory=HOME/gone\n"}, [MISSING_BLOCKS]),
+        ({"unit": "WorkingDirectory=!HOME/gone\n"}, []),
+        ({"unit": "ReadWritePaths=HOME/gone -HOME/other\n"}, [MISSING_BLOCKS]),
+        ({"unit": "ReadWritePaths=/run/gone-x /var/lib/gone-y\nRuntimeDirectory=gone-x\nStateDirectory=gone-y\n"}, []),
+        ({"unit": "ReadWritePaths=HOME/gone\n", "lines": ["/bin/test -e /x ; /bin/mkdir -p HOME/gone"]}, []),
+        (
+            {"unit": "WorkingDirectory=HOME/gone\n", "lines": ["HOME/gone/run ; /bin/mkdir -p HOME/other"]},
+            [MISSING_BLOCKS],
+        ),
+        ({"unit": "BindPaths=HOME/etc:HOME/gone\n", "kept": ["-javaagent:HOME/gone/a.jar"]}, []),
+        ({"unit": "RootDirectory=/\n", "kept": ["-javaagent:HOME/gone/a.jar"]}, [MISSING_BLOCKS]),
+        ({"unit": "RootDirectory=HOME/etc\n", "kept": ["-javaagent:HOME/gone/a.jar"]}, []),
+        ({"file": "[Unit]\nConditionPathExists=HOME/gone\n"}, [MISSING_BLOCKS]),
+        ({"file": "[Unit]\nConditionPathExists=!HOME/gone\n"}, []),
+        ({"file": "[Service]\nStandardOutput=append:HOME/gone/x.log\n"}, [MISSING_BLOCKS]),
+        ({"file": "[Service]\nPIDFile=HOME/gone/x.pid\n"}, []),
+        ({"kept": ["-javaagent:HOME/kafka/gone.jar"]}, [MISSING_BLOCKS]),
+    ],
+)
+@pytest.mark.parametrize("releases", [(NEW,), (OLD,), ()])
+def test_what_the_next_start_needs_and_does_not_exist_is_found_whether_it_moves_or_not(
+    host: Host, missing: dict[str, Any], expected: list[tuple[str, str]], releases: tuple[Release, ...]
+) -> None:
+    """The process that runs has read it, and the start of a rollback needs it too."""
+    host.write("etc/a.jar")
+    host.write("etc/rules.yml")
+    kept = missing.get("kept", ())
+    state = host.read(
+        missing.get("config", {}),
+        *kept,
+        *CONFIGURATION.split(),
+        releases=releases,
+        **{name: value for name, value in missing.items() if name != "config"},
+    )
+    found = [one for one in host.findings(state, releases) if one.code == "START-PATH-MISSING"]
+    assert shown(found) == expected
+    assert all("gone" in one.sentence and "gone" in one.remedy for one in found)
+    only_of_process = host.read({}, *kept, *CONFIGURATION.split(), releases=releases)
+    assert not [one for one in host.findings(only_of_process, releases) if one.code == "START-PATH-MISSING"]
+
+
+def test_what_is_in_the_folder_of_a_release_that_the_run_brings_is_not_missing(host: Host) -> None:
+    agent = "-javaagent:HOME/kafka/gone.jar"
+    state = host.read({}, agent, *CONFIGURATION.split(), kept=[agent])
+    folders = {NEW: f"{host.home}/kafka_2.13-{NEW}"}
+    assert shown(host.findings(replace(state, folders=folders))) == [MISSING_BLOCKS]
+    assert host.findings(replace(state, folders=folders, brought=frozenset({NEW}))) == []
+    assert host.findings(replace(state, folders=folders, releases=frozenset({OLD}))) == []
+
+
+def test_what_the_ssh_user_cannot_see_is_not_missing(host: Host) -> None:
+    agent = host.write("hidden/a.jar")
+    agent.parent.chmod(0o000)
+    found = host.findings(
+        host.read({}, *CONFIGURATION.split(), kept=[f"-javaagent:{agent}"], environment=(f"-javaagent:{agent}",))
+    )
+    assert shown(found) == [("START-PATH-UNKNOWN", "info")]
 
 
 def test_a_word_after_the_class_path_of_the_script_is_no_class_path() -> None:

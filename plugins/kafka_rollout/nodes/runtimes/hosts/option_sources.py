@@ -171,6 +171,12 @@ class ScriptsOfStart:
         """Options in the environment of the unit that Java gets on one of the releases."""
         return tuple(dict.fromkeys(word for one in self.options.values() for word in one.environment))
 
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """Options that Java gets on each of the releases."""
+        first, *others = [one.arguments for one in self.options.values()] or [()]
+        return tuple(word for word in first if all(word in other for other in others))
+
     def wrapper_lines(self, variables: Mapping[str, str]) -> tuple[str, ...]:
         """Return the lines of the wrappers, with their arguments, and with each variable that has one value there and
         in `variables`."""

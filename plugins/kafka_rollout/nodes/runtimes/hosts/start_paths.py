@@ -16,8 +16,16 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from kafka_rollout.model.file_access import FileAccess, Use
-from kafka_rollout.model.host_state import HostFacts, PlaceState, StartFileKind, StartPath, StartPlace
+from kafka_rollout.model.host_state import (
+    Absence,
+    HostFacts,
+    PlaceState,
+    StartFileKind,
+    StartPath,
+    StartPlace,
+)
 from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.nodes.runtimes.hosts.absences import SHOWN, Prepared, absences_of, is_literal
 from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, service_of, unusable
 from kafka_rollout.nodes.runtimes.hosts.package_paths import NamedPath, read_package_paths
 from kafka_rollout.nodes.runtimes.hosts.unit_environment import put_in
@@ -34,12 +42,13 @@ _SANDBOX = frozenset(
 )
 _PROPERTIES = (
     "FragmentPath,DropInPaths,EnvironmentFiles,ExecCondition,ExecStartPre,ExecStart,ExecStartPost,ExecStop,"
-    f"WorkingDirectory,{','.join(sorted(_SANDBOX))}"
+    f"WorkingDirectory,{','.join(sorted({*_SANDBOX, *SHOWN}))}"
 )
 _FILES = frozenset({"FragmentPath", "DropInPaths", "EnvironmentFiles"})
 _ARGV = re.compile(r"argv\[\]=(.*?) ; ignore_errors=(\w+)")
 _SETTING = re.compile(r"(\w+)\s*=\s*(.*)")
 _CONDITION = re.compile(r"(Condition|Assert)(Path|File|Directory)\w+")
+_ENVIRONMENT_FILE = re.compile(r"(/\S+) \(ignore_errors=no\)")
 _WRITES = re.compile(r"(?:append|file|truncate):(/.+)")
 _OUTPUT = re.compile(r"\d*>>?\s*\S+")
 _START_SCRIPT = re.compile(r"(/.*)/kafka-server-start(\.sh)?")
@@ -87,12 +96,15 @@ def read_start_paths(
     facts: HostFacts,
     wrapper: Sequence[str] = (),
     variables: Mapping[str, str] | None = None,
+    kept: Sequence[str] = (),
+    lines: Sequence[str] = (),
 ) -> tuple[StartPath | None, tuple[StartPath, ...], str]:
     """Return the link of the release, the paths, and why they are not all; empty if they are. Without releases, for the
     folder of any other one.
 
     `environment`: options in the unit's environment. `variables`: all of it, for the unit's commands. `wrapper`: lines
-    of the scripts with which the unit starts Kafka's own, which can have changed since the process started. A path that
+    of the scripts with which the unit starts Kafka's own, which can have changed since the process started. `kept`:
+    options of the next start on each release. `lines`: of all commands of the unit, and of their scripts. A path that
     the process has open shows that no link is in a hidden folder above. Without a link, they are those of the package
     (package_paths.py).
 
@@ -100,11 +112,13 @@ def read_start_paths(
     """
     service = service_of(node)
     of_file, privileged, problem = _names_of_unit_file(commands, node, variables or {})
-    named, directory = _names_of_unit(commands, node, privileged, variables or {})
+    shown = commands.run(node, f"LC_ALL=C systemctl show --property={_PROPERTIES} {service.unit}").out.splitlines()
+    named, directory = _names_of_unit(shown, privileged, variables or {})
     named += of_file
     named += [one for line in wrapper for one in _names_of_start(_OUTPUT.sub("", line))]
     named.append(_Named(StartFileKind.CONFIGURATION, service.configuration_file, is_of_unit=False))
     named += [_Named(*one) for one in all_start_paths(config, facts.arguments, environment)]
+    absences = _absences(named, directory, absences_of(config, kept), Prepared.of(shown, lines))
     named.sort(key=lambda one: one.kind not in _FIRST)  # a path has the first kind under which it is named
     wanted: dict[tuple[str, bool], _Named] = {}
     for one in named:
@@ -122,9 +136,9 @@ def read_start_paths(
             commands, node, [NamedPath(one.kind, path, one.is_needed) for one, path in absolute], releases
         )
         return None, package_paths, problem or unowned
-    lines = [service.symlink, *(path if path.startswith("/") else f"{directory}/{path}" for path, _ in wanted)]
+    asked = [service.symlink, *(path if path.startswith("/") else f"{directory}/{path}" for path, _ in wanted)]
     keys: list[Release | None] = [*releases] if releases else [None]
-    read = follow_link(commands, node, lines, [_NO_FOLDER if key is None else service.folder(key) for key in keys])
+    read = follow_link(commands, node, asked, [_NO_FOLDER if key is None else service.folder(key) for key in keys])
     places = _with_access(commands, node, read, list(wanted.values()))
     seen = frozenset(facts.opened)
     link = _start_path(StartFileKind.LIBRARIES, service.symlink, _places(0, keys, places, seen))
@@ -133,6 +147,7 @@ def read_start_paths(
             _start_path(one.kind, one.path, _places(number, keys, places, seen), linked=link.now.path),
             is_of_unit=one.is_of_unit,
             is_needed=one.is_needed,
+            absence=absences.get(one.path, Absence.HARMLESS),
         )
         for number, one in enumerate(wanted.values(), 1)
     )
@@ -172,11 +187,27 @@ class _Named(NamedTuple):
     is_needed: bool = True
     uses: frozenset[Use] | None = None
     """None: that of its kind."""
+    absence: Absence = Absence.HARMLESS
 
     @property
     def all_uses(self) -> frozenset[Use]:
         use = _USES[self.kind]
         return self.uses if self.uses is not None else frozenset(() if use is None else (use,))
+
+
+def _absences(
+    named: Sequence[_Named], directory: str, of_options: Iterator[tuple[str, Absence]], prepared: Prepared
+) -> dict[str, Absence]:
+    """Return what each path does to the start if it is missing. `directory`: in which the unit starts."""
+    found: dict[str, Absence] = {}
+    order = [*Absence]
+    for path, absence in (*((one.path, one.absence) for one in named), *of_options):
+        whole = path if path.startswith("/") else f"{directory}/{path}"
+        # A script can start Java in another folder.
+        is_known = is_literal(path) and (path.startswith("/") or directory) and not prepared.makes(whole)
+        if is_known and order.index(absence) > order.index(found.get(path, Absence.HARMLESS)):
+            found[path] = absence if path.startswith("/") else Absence.DOUBTFUL
+    return found
 
 
 def _names_of_unit_file(
@@ -207,14 +238,16 @@ def _names_of_unit_file(
                 conditions.append(f"{prefix}={value}")
         else:
             others[name] = [*others.get(name, ()), value] if value else []
-    found = [_Named(StartFileKind.CONDITION, path) for path in _paths_of_conditions(conditions)]
+    fatal = Absence.FATAL
+    found = [_Named(StartFileKind.CONDITION, path, absence=fatal) for path in _paths_of_conditions(conditions)]
     for name in ("StandardOutput", "StandardError", "PIDFile"):
         for value in others.get(name, [])[-1:]:
             written = _WRITES.fullmatch(value) or re.fullmatch(r"(/.+)", value)
             if written and "%" not in value:
-                found.append(_Named(StartFileKind.CONDITION, posixpath.dirname(written[1])))
+                absence = Absence.HARMLESS if name == "PIDFile" else fatal
+                found.append(_Named(StartFileKind.CONDITION, posixpath.dirname(written[1]), absence=absence))
     found += [
-        _Named(StartFileKind.UNIT, value.removeprefix("file:"))
+        _Named(StartFileKind.UNIT, value.removeprefix("file:"), absence=fatal)
         for value in others.get("StandardInput", [])[-1:]
         if value.startswith("file:/")
     ]
@@ -246,31 +279,43 @@ def _paths_of_conditions(conditions: Sequence[str]) -> Iterator[str]:
 
 
 def _names_of_unit(
-    commands: HostCommands, node: NodeSpec, privileged: frozenset[str] | None, variables: Mapping[str, str]
+    shown: Sequence[str], privileged: frozenset[str] | None, variables: Mapping[str, str]
 ) -> tuple[list[_Named], str]:
-    """Return what the unit itself names, and the folder in which it starts. `privileged`: paths that root executes;
-    None: those of all commands but ExecStart can be."""
-    unit = service_of(node).unit
-    text = commands.run(node, f"LC_ALL=C systemctl show --property={_PROPERTIES} {unit}").out
+    """Return what the unit itself names, and the folder in which it starts. `shown`: properties of it. `privileged`:
+    paths that root executes; None: those of all commands but ExecStart can be."""
     found: list[_Named] = []
     relative: list[str] = []
     directory = ""
-    for name, _, value in (line.partition("=") for line in text.splitlines()):
+    fatal, harmless = Absence.FATAL, Absence.HARMLESS
+    for name, _, value in (line.partition("=") for line in shown):
         if name in _FILES:
             words = re.sub(r"\(ignore_errors=\w+\)", "", value).split()
-            found += [_Named(StartFileKind.UNIT, word) for word in words if word.startswith("/")]
+            must_exist = {match[1] for match in _ENVIRONMENT_FILE.finditer(value)}
+            found += [
+                _Named(StartFileKind.UNIT, word, absence=fatal if word in must_exist else harmless)
+                for word in words
+                if word.startswith("/")
+            ]
         elif name == "WorkingDirectory" and paths_in(value.lstrip("!-")):
             directory = value.lstrip("!-").rstrip("/")
-            found.append(_Named(StartFileKind.UNIT, directory, uses=frozenset({Use.ENTER})))
+            absence = harmless if value[:1] in ("!", "-") else fatal
+            found.append(_Named(StartFileKind.UNIT, directory, uses=frozenset({Use.ENTER}), absence=absence))
         elif name in _SANDBOX:  # `-` before a path: it can be missing; the source of a mount is before the first colon
             words = [word.rpartition(":")[2] if name == "LoadCredential" else word for word in value.split()]
             paths = [word.lstrip("+").partition(":")[0].rstrip("/") for word in words if not word.startswith("-")]
-            found += [_Named(StartFileKind.UNIT, path) for path in paths if path.startswith("/") and path != "/"]
+            found += [
+                _Named(StartFileKind.UNIT, path, absence=fatal)
+                for path in paths
+                if path.startswith("/") and path != "/"
+            ]
         for match in _ARGV.finditer(value) if name.startswith("Exec") else ():
             is_needed = match[2] == "no" and name != "ExecStop"  # without its program, systemd stops with SIGTERM
             for one in _names_of_command(put_in(match[1], variables)):
                 is_of_root = one.path in privileged if privileged is not None else name != "ExecStart"
-                found.append(one._replace(is_needed=is_needed, uses=frozenset() if is_of_root else one.uses))
+                uses = frozenset() if is_of_root else one.uses
+                found.append(
+                    one._replace(is_needed=is_needed, uses=uses, absence=one.absence if is_needed else harmless)
+                )
             if name == "ExecStart":
                 relative += relative_start_scripts(match[1])
     found += [_Named(StartFileKind.PROGRAM, posixpath.normpath(f"{directory}/{one}")) for one in relative if directory]
@@ -286,12 +331,16 @@ def _names_of_command(text: str) -> Iterator[_Named]:
     read = _OUTPUT.sub("", text)
     configuration = _CONFIGURATION.search(read)
     if configuration is not None:
-        yield _Named(StartFileKind.CONFIGURATION, configuration[1])
+        yield _Named(StartFileKind.CONFIGURATION, configuration[1], absence=Absence.FATAL)
     script = _script_of_shell(read)
+    first = read.split()[:1]
     for number, path in enumerate(paths_in(read)):
         is_program = number == 0 or "/bin/" in path
         uses = frozenset({Use.READ}) if path == script else None
-        yield _Named(StartFileKind.PROGRAM if is_program else StartFileKind.NAMED, path, uses=uses)
+        # The others can be names of what a command makes, removes or only asks for.
+        absence = Absence.FATAL if [path] == first or path == script else Absence.HARMLESS
+        kind = StartFileKind.PROGRAM if is_program else StartFileKind.NAMED
+        yield _Named(kind, path, uses=uses, absence=absence)
         if (started := _START_SCRIPT.fullmatch(path)) is not None:
             # It executes the other script in its own folder.
             yield _Named(StartFileKind.PROGRAM, f"{started[1]}/kafka-run-class{started[2]}", is_of_unit=False)

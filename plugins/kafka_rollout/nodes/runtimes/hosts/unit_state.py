@@ -524,6 +524,8 @@ def _start_paths(
             facts=facts,
             wrapper=start.wrapper_lines(options.variables),
             variables=options.variables,
+            kept=start.kept,
+            lines=[line for text in start.texts for line in text.lines],
         )
     except (TransientError, RefusedError) as error:
         return None, (), error.sentence

@@ -1,0 +1,110 @@
+"""What a path that does not exist does to a node's next start, as far as the unit and the options show it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from kafka_rollout.model.host_state import Absence
+from kafka_rollout.nodes.runtimes.start_files import paths_in, paths_of_agent, paths_of_settings
+
+# Which file it is, only a shell, systemd or the JVM knows.
+_OPEN = re.compile(r"[$*?\[\]{}~%`]")
+_AGENTS = ("-javaagent:", "-agentpath:")
+_RULES = re.compile(r".*\.(ya?ml|xml|properties|conf|json)")
+"""Among the options of an agent. Other paths can be of URLs (`agentContext=/jolokia`), and of files that it writes."""
+_OF_FILE = re.compile(r"-D[\w.-]*(?:file|store|conf(?:ig(?:uration)?)?|location|security\.properties)=", re.IGNORECASE)
+_LEFT_OUT = re.compile(
+    r"-D(java\.security\.auth\.login\.config|java\.io\.tmpdir|[\w.-]*log(s|ging)?[._-]?(file|dir))=", re.IGNORECASE
+)
+_WRITTEN = re.compile(r".*\.(log|out|err|pid|lock|sock|jfr|hprof|tmp)")
+_FLAGS = "-XX:VMOptionsFile="
+_MAKES_FOLDER = re.compile(r"(?:^|[\s/'\"])(?:mkdir|install(?:\s.*)?\s-\w*d)\s")
+_MAKES = re.compile(r"(?:^|[\s/'\"])(?:cp|install|ln|mv|rsync|tar|unzip|curl|wget|tee|touch)\s")
+_OUTPUT = re.compile(r">{1,2}\s*[\"']?(/[^\s\"'`;|&<>()]+)")
+_COMMANDS = re.compile(r";|&&|\|\||\|")
+_DIRECTORIES = {
+    "LogsDirectory": "/var/log",
+    "StateDirectory": "/var/lib",
+    "CacheDirectory": "/var/cache",
+    "ConfigurationDirectory": "/etc",
+}
+"""Folders that systemd makes before a start, and that stay empty (systemd.exec(5)) → where."""
+_ROOTS = ("RootDirectory", "RootImage", "MountImages", "ExtensionImages", "ExtensionDirectories")
+SHOWN = (*_DIRECTORIES, "RuntimeDirectory", "BindPaths", "BindReadOnlyPaths", *_ROOTS)
+"""Properties that `systemctl show` must print for `Prepared.of`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """What the unit makes itself before its process starts."""
+
+    folders: frozenset[str]
+    """Themselves alone."""
+    trees: frozenset[str]
+    """With all that is in them."""
+    is_other_root: bool
+    """The process sees other files than the host."""
+
+    @classmethod
+    def of(cls, shown: Iterable[str], lines: Iterable[str]) -> Prepared:
+        """`shown`: lines `property=value` of systemctl. `lines`: the commands of the unit, and their scripts."""
+        folders: set[str] = set()
+        trees: set[str] = set()
+        is_other_root = False
+        for name, _, value in (line.partition("=") for line in shown):
+            words = value.split()
+            if name in _DIRECTORIES:
+                folders |= {f"{_DIRECTORIES[name]}/{word.partition(':')[0]}" for word in words}
+            elif name == "RuntimeDirectory":
+                trees |= {f"/run/{word.partition(':')[0]}" for word in words}
+            elif name in ("BindPaths", "BindReadOnlyPaths"):
+                paths = [word.lstrip("-+") for word in words]
+                trees |= {f"{path}::".split(":")[1] or path.partition(":")[0] for path in paths if path[:1] == "/"}
+            elif name in _ROOTS and value.strip() not in ("", "/"):
+                is_other_root = True
+        for command in (one for line in lines for one in _COMMANDS.split(line)):
+            found = {path for path in paths_in(command) if "bin/" not in path}
+            if _MAKES_FOLDER.search(command):
+                folders |= found
+            elif _MAKES.search(command):
+                trees |= found
+            trees |= {*_OUTPUT.findall(command)}
+        return cls(folders=frozenset(folders), trees=frozenset(trees), is_other_root=is_other_root)
+
+    def makes(self, path: str) -> bool:
+        """Return whether the path can exist at the start though it does not now."""
+        forms = {path, path.replace("/var/run/", "/run/", 1)}
+        is_above = any(f"{made}/".startswith(f"{one}/") for one in forms for made in (*self.folders, *self.trees))
+        return (
+            self.is_other_root
+            or is_above
+            or any(f"{one}/".startswith(f"{tree}/") for one in forms for tree in self.trees)
+        )
+
+
+def is_literal(path: str) -> bool:
+    """Return whether a path is the one that the start uses, and not a pattern."""
+    return _OPEN.search(path) is None
+
+
+def absences_of(config: Mapping[str, str], arguments: Sequence[str]) -> Iterator[tuple[str, Absence]]:
+    """Yield the paths in the configuration and in options of the next start, with what each does if it is missing.
+
+    Keystores, truststores and the JAAS file have their own check, and so do log directories.
+    """
+    for word in arguments:
+        if word.startswith(_AGENTS):
+            agent, _, options = word.partition(":")[2].partition("=")
+            yield agent, Absence.FATAL
+            yield from ((path, Absence.FATAL) for path in paths_of_agent(options) if _RULES.fullmatch(path))
+        elif word.startswith("@"):
+            yield word[1:], Absence.FATAL
+        elif word.startswith(_FLAGS):
+            yield word.removeprefix(_FLAGS), Absence.FATAL
+        elif _OF_FILE.match(word) and not _LEFT_OUT.match(word):
+            yield from ((path, Absence.DOUBTFUL) for path in paths_in(word) if not _WRITTEN.fullmatch(path))
+    for path in paths_of_settings(config):
+        if "." in path.rpartition("/")[2] and not _WRITTEN.fullmatch(path):
+            yield path, Absence.DOUBTFUL
