@@ -288,6 +288,8 @@ class HostState:
     login: str = ""
     others: Mapping[int, str] = field(default_factory=dict)
     """The other nodes on the same machine → their host in the inventory."""
+    start_commands: tuple[str, ...] = ()
+    """The words of each ExecStartPre= of the unit without which systemd does not start the node."""
     stop_commands: tuple[str, ...] = ()
     """The words of each ExecStop= of the unit."""
     stop_lines: tuple[tuple[str, str], ...] = ()

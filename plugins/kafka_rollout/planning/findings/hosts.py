@@ -36,6 +36,7 @@ from kafka_rollout.planning.findings.jvm_options import JVM_OPTION_CODES, jvm_op
 from kafka_rollout.planning.findings.logging_files import LOG_CONFIG_REPLACED, logging_file_findings
 from kafka_rollout.planning.findings.required_units import REQUIRED_UNIT_DOWN, required_unit_findings
 from kafka_rollout.planning.findings.security_labels import SECURITY_LABEL_DIFFERS, security_label_findings
+from kafka_rollout.planning.findings.start_commands import START_COMMAND, start_command_findings
 from kafka_rollout.planning.findings.start_paths import START_PATH_CODES, start_path_findings
 from kafka_rollout.planning.findings.start_scripts import START_SCRIPT_EDITED, edited_script_findings
 from kafka_rollout.planning.findings.start_writes import start_write_findings
@@ -404,6 +405,7 @@ HOSTS_CHECK = Check(
         *START_PATH_CODES,
         *JVM_OPTION_CODES,
         START_SCRIPT_EDITED,
+        START_COMMAND,
         SECURITY_LABEL_DIFFERS,
     ),
     of=(CheckOf.UPGRADE, CheckOf.DOWNGRADE, CheckOf.INVENTORY),
@@ -459,6 +461,7 @@ def host_problems(
             *(() if restarts and not releases else required_unit_findings(node, host)),
             *jvm_option_losses(node, host, releases),
             *edited_script_findings(catalogue.scripts, node, host, releases),
+            *start_command_findings(catalogue, node, host, releases),
             *security_label_findings(node, host, releases),
             *logging_file_findings(node, host, releases),
         )

@@ -101,6 +101,7 @@ _FEW_FILES, _FILES_OF_PACKAGE = 20, 1000
 _PACKAGE_FOLDERS = "/var/lib /var/cache"
 """Where package managers keep their state, and what they download."""
 _UNIT_FILES = frozenset({"FragmentPath", "DropInPaths", "EnvironmentFiles"})
+_NEEDED = re.compile(r"argv\[\]=(.*?) ; ignore_errors=no")
 _TIMES = re.compile(r"(\d+)/(\d+)(/.+)")
 _UNKNOWN_DIRECTORY = "/unknown-directory"  # of a node whose directories a config provider has
 STAT = "stat --format=%f/%u/%U/%n"
@@ -469,6 +470,7 @@ def read_host(
         start_paths=start_paths,
         start_paths_problem=start_paths_problem,
         writes=writes or (),
+        start_commands=needed_commands(options),
         options=start.options,
         overrides=frozenset(_overrides_of(facts.arguments, options, start)),
         changed_java=(java.of_process, java.paths[0]) if java.has_changed else None,
@@ -687,6 +689,13 @@ def _count_unread(commands: HostCommands, node: NodeSpec) -> int:
         else:
             lines = read_journal(commands, node, READ_LINES)
     return 0 if can_be_read(lines) else len(lines)
+
+
+def needed_commands(options: UnitOptions) -> tuple[str, ...]:
+    """Return the commands before the start whose failure ends it, with the variables of the unit."""
+    before = (text for text in options.commands if text.startswith("ExecStartPre="))
+    found = (command for text in before for command in _NEEDED.findall(text))
+    return tuple(put_in(command, options.variables) for command in found)
 
 
 def _denied(
