@@ -64,6 +64,14 @@ def runtime_on(host: FakeHost) -> SshServiceRuntime:
     return SshServiceRuntime(cluster, host, identify, sleep=clock.sleep, monotonic=clock.monotonic)
 
 
+def test_a_process_that_systemd_ends_is_stopping() -> None:
+    host = FakeHost()
+    assert runtime_on(host).process(NODE).is_stopping is False
+    host.active, host.sub = "deactivating", "stop-sigterm"
+    process = runtime_on(host).process(NODE)
+    assert (process.pid, process.is_stopping) == (host.pid, True)
+
+
 def test_the_running_release_is_that_of_the_loaded_jars_and_not_of_the_symlink() -> None:
     host = FakeHost(link="/opt/kafka_2.13-4.3.1")
     process = runtime_on(host).process(NODE)
