@@ -22,7 +22,8 @@ JVM_OPTION_LOST = FindingCode(
     "JVM-OPTION-LOST",
     (BLOCKER, WARNING),
     "A start script in the folder of the running release sets an option of the JVM, and that of the next release does "
-    "not. A blocker for logins, keys, the heap, agents, jars that the process has loaded, and the log that gates read.",
+    "not. A blocker for logins, keys, the heap, agents, jars that the process has loaded, the log that gates read, and "
+    "the login of an open JMX port.",
 )
 JVM_OPTION_GONE = FindingCode(
     "JVM-OPTION-GONE",
@@ -43,6 +44,12 @@ _LOGINS = re.compile(
 )
 _HEAP = re.compile(r"-Xm[xsn]|-XX:(Max|Min|Initial)(RAM|Heap)|-XX:MaxDirectMemorySize")
 _AGENTS = ("-javaagent:", "-agentpath:", "-agentlib:")
+_JMX_LOGIN = re.compile(
+    r"-Dcom\.sun\.management\.jmxremote\.(?!(authenticate|ssl|ssl\.need\.client\.auth|registry\.ssl)=false$)"
+    r"(authenticate|ssl|password|access|login|registry)[.=]",
+    re.IGNORECASE,
+)
+_JMX_PORT = "-Dcom.sun.management.jmxremote.port="
 _LOG_FOLDER = "-Dkafka.logs.dir="
 _LOGGING = re.compile(r"-Dlog4j2?\.configuration(File)?=")
 _OR_SCRIPT = "If a wrapper, or a start script of the next release, sets the variable itself, write them there."
@@ -56,12 +63,13 @@ def jvm_option_losses(node: NodeSpec, host: HostState, releases: Sequence[Releas
         return
     gone: dict[str, LostOption] = {}
     restarts = bool(releases) and all(host.starts_installed(release) for release in releases)
+    opens_jmx = _opens_jmx([host.options.get(release, NextOptions()) for release in (*releases,) or (None,)])
     for release in (*releases,) or (None,):
         options = host.options.get(release, NextOptions())
         gone |= {one.option: one for one in options.gone}
         subject = f"node {node.node_id}" + ("" if release is None else f", release {release}")
         for is_needed in (True, False):
-            lost = [one for one in options.lost if _is_needed(one, host, service) == is_needed]
+            lost = [one for one in options.lost if _is_needed(one, host, service, opens_jmx=opens_jmx) == is_needed]
             if lost:
                 yield _lost(node, host, release, lost, f"{subject}, start script", is_needed=is_needed)
         if options.unclear:
@@ -76,13 +84,14 @@ def jvm_option_losses(node: NodeSpec, host: HostState, releases: Sequence[Releas
                 f"Write these options into {_unit(service)}, or let the SSH user read the scripts.",
             )
     for is_needed in (True, False):
-        found = [one for one in gone.values() if _is_needed(one, host, service) == is_needed]
+        found = [one for one in gone.values() if _is_needed(one, host, service, opens_jmx=opens_jmx) == is_needed]
         if found:
             names = few([one.option for one in found], limit=_SHOWN)
             yield JVM_OPTION_GONE.found(
                 f"node {node.node_id}, {'needed' if is_needed else 'other'} options",
                 f"The process of node {node.node_id} on host {host.name} has {names}. Neither the environment of "
-                f"{service.unit} nor a start script gives it any more, so the next start will not have it.",
+                f"{service.unit} nor a start script gives it any more, so the next start will not have it."
+                f"{_jmx_result(found) if is_needed else ''}",
                 f"Write the options into {_unit(service)}. {_OR_SCRIPT} "
                 + (
                     "Or approve with the plan that the restart removes them."
@@ -116,21 +125,39 @@ def _lost(
     )
     remedy = (
         f"Write them into {_unit(node.service) if node.service else 'the unit'}, in KAFKA_HEAP_OPTS, KAFKA_OPTS, "
-        f"JMX_PORT or CLASSPATH: no restart is needed before the run. {_OR_SCRIPT} Or, if the node does not need them, "
-        "remove them from the script, and restart the node. Then plan again."
+        "KAFKA_JMX_OPTS, JMX_PORT or CLASSPATH: no restart is needed before the run. "
+        f"{_OR_SCRIPT} Or, if the node does not need them, remove them from the script, and restart the node. Then "
+        "plan again."
     )
     is_certain = release is not None and not is_package
     return JVM_OPTION_LOST.found(
         subject if is_needed else f"{subject}, other options",
         f"The start scripts in the folder of the running release set {names} for node {node.node_id} on host "
-        f"{host.name}{where}. {then}",
+        f"{host.name}{where}. {then}{_jmx_result(lost) if is_needed else ''}",
         remedy,
         severity=BLOCKER if is_needed and is_certain else WARNING,
     )
 
 
-def _is_needed(lost: LostOption, host: HostState, service: ServiceSpec) -> bool:
-    """Return whether the node would not start, run out of memory, or hide from the gates without an option.
+def _opens_jmx(options: Sequence[NextOptions]) -> bool:
+    """Return whether a next start can open a port for JMX."""
+    words = (word for one in options for word in (*one.arguments, *(unclear.option for unclear in one.unclear)))
+    return any(word.startswith(_JMX_PORT) for word in words)
+
+
+def _jmx_result(lost: Sequence[LostOption]) -> str:
+    """Source: kafka-run-class.sh, which sets KAFKA_JMX_OPTS if it is empty."""
+    if not any(_JMX_LOGIN.match(one.option) for one in lost):
+        return ""
+    return (
+        " The next start opens its JMX port, and Kafka's script sets authenticate=false and ssl=false for "
+        "it: who reaches the port could run code as the user of the node."
+    )
+
+
+def _is_needed(lost: LostOption, host: HostState, service: ServiceSpec, *, opens_jmx: bool) -> bool:
+    """Return whether the node would not start, run out of memory, hide from the gates, or open a port to everybody
+    without an option. `opens_jmx`: as `_opens_jmx`.
 
     Another value in the environment is a decision of the operator.
     """
@@ -144,6 +171,8 @@ def _is_needed(lost: LostOption, host: HostState, service: ServiceSpec) -> bool:
         return service.log_file.startswith(f"{folder}/")
     if _LOGGING.match(option):
         return service.log_file is not None
+    if _JMX_LOGIN.match(option):
+        return opens_jmx
     return bool(_LOGINS.match(option) or _HEAP.match(option) or option.startswith(_AGENTS))
 
 
