@@ -57,9 +57,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """End a hanging test without brokers after five minutes. No such test takes half of that on a slow machine."""
+    """End a hanging test without brokers after ten minutes. No such test takes half of that on a slow machine."""
     if not any(item.iter_markers("integration")) and not any(item.iter_markers("timeout")):
-        item.add_marker(pytest.mark.timeout(300))
+        item.add_marker(pytest.mark.timeout(600))
 
 
 def pytest_collection_finish() -> None:
