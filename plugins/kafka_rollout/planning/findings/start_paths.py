@@ -151,6 +151,7 @@ def start_path_findings(node: NodeSpec, host: HostState, releases: Sequence[Rele
         return
     if service.package is not None:
         yield from _package_findings(node, host, releases)
+        yield from _missing_findings(node, service, host, releases)
         return
     unknown: dict[Fate, dict[str, None]] = {Fate.UNKNOWN: {}, Fate.HIDDEN: {}}
     for release in (*releases,) or (None,):
@@ -194,7 +195,7 @@ def _package_findings(node: NodeSpec, host: HostState, releases: Sequence[Releas
     for release in releases:
         lost: defaultdict[tuple[StartFileKind, bool, bool], list[str]] = defaultdict(list)
         unknown: list[str] = []
-        for path in host.start_paths:
+        for path in (one for one in host.start_paths if one.now.state is not PlaceState.MISSING):
             if release not in path.after:
                 unknown.append(path.path)
             elif path.after[release].state is PlaceState.MISSING:
@@ -317,7 +318,8 @@ def _missing_findings(
     missing: defaultdict[tuple[Absence, StartFileKind], dict[str, None]] = defaultdict(dict)
     for release in (*releases,) or (None,):
         for path in host.start_paths:
-            place = path.now if release is None else path.after.get(release)
+            installs_nothing = release is None or (service.package is not None and release == host.installed)
+            place = path.now if installs_nothing else path.after.get(release)
             if place is None or {place.state, path.now.state} != {PlaceState.MISSING}:
                 continue
             if path.absence is not Absence.HARMLESS and not _is_of_missing_release(place, release, host):

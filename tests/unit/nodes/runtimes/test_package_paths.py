@@ -142,6 +142,7 @@ class Machine:
             config={},
             environment=(),
             facts=HostFacts(arguments=told),
+            kept=told,
         )
         host = HostState(
             name="kafka-1",
@@ -197,6 +198,21 @@ def test_a_file_of_the_package_that_the_next_release_lacks_blocks_if_the_site_na
 def test_what_the_packages_of_both_releases_have_or_none_has_is_right(machine: Machine) -> None:
     machine.write("own/drop-in.conf", f"KAFKA_OPTS={machine.home}/kafka/agent.jar {machine.home}/own/agent.jar")
     assert machine.findings("-javaagent:HOME/kafka/agent.jar", "-javaagent:HOME/own/agent.jar") == []
+
+
+def test_what_no_package_has_and_does_not_exist_is_missing_unless_the_next_package_brings_it(machine: Machine) -> None:
+    agent = "-javaagent:HOME/own/gone.jar=9404:HOME/own/gone.yml"
+    new = f"-javaagent:HOME/{NEW_FILES[0]}"
+
+    def missing(option: str, release: Release | None) -> list[Finding]:
+        return [one for one in machine.findings(option, release=release) if one.code == "START-PATH-MISSING"]
+
+    for release in (NEW, None):
+        found = missing(agent, release)
+        assert [one.severity.value for one in found] == ["blocker", "blocker"]
+        assert all(f"{machine.home}/own/gone." in one.sentence for one in found)
+    assert missing(new, NEW) == []
+    assert len(missing(new, None)) == 1, "a restart installs nothing"
 
 
 def test_what_only_a_file_of_the_package_names_is_replaced_with_it(machine: Machine) -> None:

@@ -13,12 +13,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from kafka_rollout.model.host_state import PlaceState, StartFileKind, StartPath, StartPlace
+from kafka_rollout.model.host_state import Absence, PlaceState, StartFileKind, StartPath, StartPlace
 from kafka_rollout.model.package_managers import names_of, print_files
 from kafka_rollout.model.topology import NodeSpec, PackageSpec
 from kafka_rollout.nodes.runtimes.hosts.commands import LIST_S, RECORDS, HostCommands, service_of
 from kafka_rollout.nodes.runtimes.hosts.installing import JAR
 from kafka_rollout.nodes.runtimes.hosts.package_states import read_changed
+from kafka_rollout.nodes.runtimes.hosts.user_access import follow
 from kafka_rollout.releases.facts import Release
 
 # The run keeps the configuration; each release brings its jars; data are of no package.
@@ -136,6 +137,34 @@ def read_package_paths(
         for one, real in every.items()
         if edited[one] is not False and one not in dict(kept)
     ), ""
+
+
+def read_absent(
+    commands: HostCommands, node: NodeSpec, named: Mapping[NamedPath, Absence], releases: Sequence[Release]
+) -> tuple[StartPath, ...]:
+    """Return those of the paths that do not exist. The package of a release can bring one."""
+    service = service_of(node)
+    seen = follow(commands, node, [one.path for one in named])
+    absent = [one for one in named if one.path in seen and seen[one.path].state is PlaceState.MISSING]
+    assert service.package is not None  # noqa: S101 - the caller has asked
+    files = {release: _read_files(commands, node, service.package, release) for release in releases if absent}
+    return tuple(
+        StartPath(
+            kind=one.kind,
+            path=one.path,
+            now=StartPlace(path=seen[one.path].place, state=PlaceState.MISSING),
+            after={
+                release: StartPlace(
+                    path=seen[one.path].place,
+                    state=PlaceState.FILE if {one.path, seen[one.path].place} & listed else PlaceState.MISSING,
+                )
+                for release, listed in files.items()
+            },
+            is_needed=one.is_needed,
+            absence=named[one],
+        )
+        for one in absent
+    )
 
 
 def _replaced(one: NamedPath, real: str, releases: Sequence[Release], *, is_edited: bool | None) -> StartPath:

@@ -27,7 +27,7 @@ from kafka_rollout.model.host_state import (
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.nodes.runtimes.hosts.absences import SHOWN, Prepared, absences_of, is_literal
 from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, service_of, unusable
-from kafka_rollout.nodes.runtimes.hosts.package_paths import NamedPath, read_package_paths
+from kafka_rollout.nodes.runtimes.hosts.package_paths import NamedPath, read_absent, read_package_paths
 from kafka_rollout.nodes.runtimes.hosts.unit_environment import put_in
 from kafka_rollout.nodes.runtimes.hosts.user_access import WALK, Lookup, read_access, read_way
 from kafka_rollout.nodes.runtimes.start_files import all_start_paths, paths_in
@@ -135,7 +135,12 @@ def read_start_paths(
         package_paths, unowned = read_package_paths(
             commands, node, [NamedPath(one.kind, path, one.is_needed) for one, path in absolute], releases
         )
-        return None, package_paths, problem or unowned
+        named_here = {
+            NamedPath(one.kind, path, one.is_needed): absences[one.path]
+            for one, path in absolute
+            if absences.get(one.path, Absence.HARMLESS) is not Absence.HARMLESS
+        }
+        return None, (*package_paths, *read_absent(commands, node, named_here, releases)), problem or unowned
     asked = [service.symlink, *(path if path.startswith("/") else f"{directory}/{path}" for path, _ in wanted)]
     keys: list[Release | None] = [*releases] if releases else [None]
     read = follow_link(commands, node, asked, [_NO_FOLDER if key is None else service.folder(key) for key in keys])
