@@ -67,7 +67,6 @@ EMPTY = {
     "roll/gate_checks.py:_is_past": "the conditions of the gate show what runs",
     "roll/log_starts.py:note_moved_starts": "the gate after the start reports that the state cannot be read",
     "roll/stop.py:_refuse_unloadable": "the approver of the rollback has accepted that the logs are unread",
-    "roll/walk.py:_batch": "the gate waits again",
 }
 EMPTY_CALLS = {"tuple", "list", "dict", "set", "frozenset"}
 
