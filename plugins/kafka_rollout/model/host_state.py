@@ -273,6 +273,9 @@ class HostState:
     """Release of `folders` → why a node cannot start it, as the end of a sentence."""
     repairs: Mapping[Release, str] = field(default_factory=dict)
     """Release of `lacks` → what an operator must do, sentences; empty: see `how_to_install`."""
+    no_return: Release | None = None
+    """The release that the node runs, if its folder `lacks` something without which a rollback is refused; None also
+    if the run does not leave it."""
     unpinned: frozenset[Release] = frozenset()
     """Those whose archive is verified only by a file next to it."""
     unavailable: Mapping[Release, PackageProblem] = field(default_factory=dict)

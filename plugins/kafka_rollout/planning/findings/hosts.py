@@ -241,7 +241,11 @@ _LIBRARIES = re.compile(
 )
 
 
-RELEASE_NOT_ON_HOST = FindingCode("RELEASE-NOT-ON-HOST", BLOCKER, "A release of the path is not installed on a host.")
+RELEASE_NOT_ON_HOST = FindingCode(
+    "RELEASE-NOT-ON-HOST",
+    BLOCKER,
+    "A release of the path, or the one that a rollback needs, is not installed on a host.",
+)
 PACKAGE_UNAVAILABLE = FindingCode(
     "PACKAGE-UNAVAILABLE",
     BLOCKER,
@@ -551,6 +555,15 @@ def _problems(node: NodeSpec, host: HostState, releases: Sequence[Release]) -> I
                 f"The archive of Kafka {release} is compared only with the SHA-512 in the file next to it. This shows "
                 "that the file is complete, and not where it comes from.",
             )
+    if (back := host.no_return) is not None:
+        lacks = host.lacks.get(back, "")
+        folder = node.service.folder(back) if node.service is not None else ""
+        yield RELEASE_NOT_ON_HOST.found(
+            f"{subject}, release {back}, rollback",
+            f"Node {node.name} runs Kafka {back}, and its folder on host {host.name} has it no more: {lacks}. A "
+            f"rollback to {back} would be refused.",
+            f"{host.repairs.get(back) or how_to_install(back, folder, lacks, host.login)} Then plan again.",
+        )
     for release, problem in host.unavailable.items():
         code = PACKAGE_UNKNOWN if problem.is_unknown else PACKAGE_UNAVAILABLE
         yield code.found(f"{subject}, release {release}", problem.sentence, problem.remedy)

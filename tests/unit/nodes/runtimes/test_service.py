@@ -29,6 +29,7 @@ from kafka_rollout.nodes.runtimes.hosts.commands import service_of
 from kafka_rollout.nodes.runtimes.hosts.service import SshServiceRuntime
 from kafka_rollout.nodes.runtimes.hosts.shells import Done
 from kafka_rollout.nodes.runtimes.hosts.unit_state import ARGUMENTS, LEADS
+from kafka_rollout.planning.findings.hosts import host_problems
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.reported import identify_release
@@ -326,6 +327,43 @@ def test_a_script_of_the_unit_that_was_changed_names_another_configuration_than_
     assert of_unit == ["/etc/kafka/other.properties"]
     found = {file.path: (file.kind, file.changed_at) for file in runtime.start_files(NODE, {})}
     assert found[wrapper] == (StartFileKind.PROGRAM, 7.0)
+
+
+@pytest.mark.parametrize(
+    ("link", "there", "no_return"),
+    [
+        ("4.2.1", {"4.2.1", "4.3.1"}, None),
+        ("4.3.1", {"4.2.1", "4.3.1"}, None),
+        ("4.3.1", {"4.3.1"}, Release(4, 2, 1)),
+        ("4.2.1", {"4.3.1"}, Release(4, 2, 1)),
+    ],
+)
+def test_the_folder_of_the_release_that_runs_is_read_for_a_rollback(
+    link: str, there: set[str], no_return: Release | None
+) -> None:
+    host = FakeHost(link=f"/opt/kafka_2.13-{link}", releases=there, loaded="4.2.1")
+    state = runtime_on(host).host(NODE, [R431])
+    assert state.no_return == no_return
+    found = [
+        (one.subject, one.severity.value)
+        for one in host_problems(
+            ClusterSpec(name="c", runtime="ssh_service", nodes=(NODE,)),
+            load_catalogue(INCLUDE),
+            {NODE.node_id: state},
+            [R431],
+        )
+        if one.code == "RELEASE-NOT-ON-HOST"
+    ]
+    assert found == ([(f"node {NODE.node_id}, release 4.2.1, rollback", "blocker")] if no_return else [])
+    for asked in (
+        runtime_on(host).host(NODE, [R431], restarts=True),
+        runtime_on(host).host(NODE, [R431], returns=True),
+        runtime_on(host).host(NODE, [R431, Release(4, 2, 1)]),
+        runtime_on(host).host(NODE, []),
+    ):
+        assert asked.no_return is None
+    host.refused = {"ls"}
+    assert runtime_on(host).host(NODE, [R431]).no_return == (no_return if link == "4.2.1" else None)
 
 
 def test_what_a_start_writes_is_read() -> None:

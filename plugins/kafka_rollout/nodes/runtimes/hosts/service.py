@@ -34,6 +34,7 @@ from kafka_rollout.formats.log_files import log_directory
 from kafka_rollout.model.claims import Claim, Claims
 from kafka_rollout.model.host_state import (
     DirectoryFormat,
+    Elsewhere,
     HostState,
     Installation,
     PackageProblem,
@@ -181,6 +182,9 @@ class SshServiceRuntime(HostCommands):
         read_file = cache(lambda: self._configuration(node))
         # Before the plan: its lines are those of the inventory. Back, it has the values of before.
         planned = changes if returns else (*changes_of_overrides(self.cluster, node, releases), *changes)
+        elsewhere = None if installed is None else read_elsewhere(self, node, installed)
+        back = None if restarts or returns else self._release_to_return_to(node, unit, installed, releases, elsewhere)
+        asked = dict.fromkeys((*releases, *(() if back is None else (back,))))
         return read_host(
             self,
             node,
@@ -189,7 +193,8 @@ class SshServiceRuntime(HostCommands):
             installed=installed,
             # A trial refreshes the lists, and without its repository a host could not install what it has loaded then.
             unavailable={} if returns else self._unavailable(node, unit, installed, releases),
-            libs=read_release_folders(self, node, releases, self.identify, self.artifacts),
+            libs=read_release_folders(self, node, asked, self.identify, self.artifacts),
+            back=back,
             now=self.now,
             read_config=cache(lambda: self._config(node, read_file())),
             others=self._others_on_machine(node, unit.machine),
@@ -197,8 +202,26 @@ class SshServiceRuntime(HostCommands):
             changes_file=lambda: any(
                 self._file_for(node, release, read_file(), planned) != read_file() for release in releases
             ),
-            elsewhere=None if installed is None else read_elsewhere(self, node, installed),
+            elsewhere=elsewhere,
         )
+
+    def _release_to_return_to(
+        self,
+        node: NodeSpec,
+        unit: UnitState,
+        installed: Release | None,
+        releases: Sequence[Release],
+        elsewhere: Elsewhere | None,
+    ) -> Release | None:
+        """Return the release that the node runs, whose folder a rollback needs; None if the run does not leave it, if
+        the link leads to another folder of it (`elsewhere`), and if it is unknown."""
+        running: Release | None = None
+        with suppress(RefusedError):  # HOST-RIGHT-MISSING names it
+            running = self.identify(self._loaded_version(node, unit))
+        back = running or installed
+        if not releases or back in releases or (elsewhere is not None and elsewhere.release == back):
+            return None
+        return back
 
     def _others_on_machine(self, node: NodeSpec, machine: str) -> dict[int, ServiceSpec]:
         """Return the other nodes of the cluster on the same machine, whatever name their host has in the inventory."""

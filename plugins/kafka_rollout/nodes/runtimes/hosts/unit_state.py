@@ -320,12 +320,16 @@ def read_host(
     restarts: bool,
     changes_file: Callable[[], bool],
     elsewhere: Elsewhere | None = None,
+    back: Release | None = None,
 ) -> HostState:
     """Return the state. `installed`: the release that the next start runs. `unavailable`: as in HostState. `libs`: the
     folders of releases. `now`: clock of this machine. `read_config`: reads the configuration of the node. `others`: the
     other nodes on the machine, by id. `restarts`: the run installs nothing. `changes_file`: whether it changes the
-    configuration. `elsewhere`: as in HostState."""
+    configuration. `elsewhere`: as in HostState. `back`: the release to which a rollback leads the link, whose folder is
+    among `libs`; None if that is not asked."""
     service = service_of(node)
+    left, no_return = _read_left(service, back, libs)
+    libs = {release: folder for release, folder in libs.items() if release in releases}
     folders = {release: service.folder(release) for release in releases}
     found = look(commands, node)
     values = dict(line.split(" ", 1) for line in found if " " in line)
@@ -381,6 +385,7 @@ def read_host(
     unseen = [folder for folder in written if not {f"ro {folder}", f"rw {folder}"} & {*found}]
     held, held_problem = _read_or_unknown(lambda: read_held(commands, node))
     unfinished, unfinished_problem = _read_or_unknown(lambda: find_unfinished(commands, node) if installs else ())
+    wanting = {**left, **{release: folder for release, folder in libs.items() if release not in there | brought}}
     java = NextJava(paths=())
     with suppress(NotObservableError):  # JAVA_CHECK names it
         java = find_next_java(commands, node, None if denied else unit.pid, options, start)
@@ -426,8 +431,9 @@ def read_host(
         elsewhere=elsewhere,
         unheld=tuple(name for name in held_names(service) if held is not None and name not in held),
         unfinished=unfinished or (),
-        lacks={release: folder.lacks for release, folder in libs.items() if release not in there | brought},
-        repairs={release: folder.repair for release, folder in libs.items() if release not in there | brought},
+        lacks={release: folder.lacks for release, folder in wanting.items()},
+        repairs={release: folder.repair for release, folder in wanting.items()},
+        no_return=no_return,
         unpinned=_unpinned(service, brought),
         can_unpack=service.archive is None or "writable" in found,
         login=login,
@@ -548,6 +554,16 @@ def _releases(
     there = frozenset(release for release, folder in libs.items() if not folder.lacks)
     absent = [release for release, folder in libs.items() if not folder.exists]
     return there, frozenset(release for release in absent if is_provided(service, release))
+
+
+def _read_left(
+    service: ServiceSpec, back: Release | None, libs: Mapping[Release, ReleaseFolder]
+) -> tuple[dict[Release, ReleaseFolder], Release | None]:
+    """Return the folder of `back` and its release if a rollback would be refused; nothing if a run can bring it."""
+    folder = None if back is None else libs.get(back)
+    if back is None or folder is None or not folder.lacks or (not folder.exists and is_provided(service, back)):
+        return {}, None
+    return {back: folder}, back
 
 
 def _unpinned(service: ServiceSpec, brought: Iterable[Release]) -> frozenset[Release]:
