@@ -354,6 +354,16 @@ class ServiceEntry(_Strict):
             raise ValueError(f"{text} does not contain {{release}} exactly once")
         return text
 
+    @field_validator("installation")
+    @classmethod
+    def _names_the_release_in_its_folder(cls, text: str | None) -> str | None:
+        if text is not None and "{release}" not in text.rstrip("/").rpartition("/")[2]:
+            raise ValueError(
+                f"{text} does not contain {{release}} in its last part: link each folder, such as "
+                "/opt/kafka-{release}, to the folder of its release"
+            )
+        return text
+
 
 def service_of(host: str, roles: Sequence[Role], *entries: ServiceEntry | None) -> ServiceSpec:
     """Return the installation of a node; a later entry overrides the earlier ones. Raises ValueError without a unit for

@@ -486,6 +486,7 @@ def test_root_runs_dpkg_only_with_an_option_that_prevents_its_question(words: st
         (", host: kafka-1}", "}", "node a needs a host, because its runtime is ssh_service"),
         ("{broker: kafka-broker, ", "{", "unit has no entry for the role broker"),
         ("symlink: /srv/kafka", "installation: /opt/kafka", "does not contain {release} exactly once"),
+        ("symlink: /srv/kafka", "installation: '/opt/{release}/kafka'", "does not contain {release} in its last part"),
         ("symlink: /srv/kafka", "symlink: /srv/$(reboot)", "symlink"),
         ("broker: kafka-broker", "broker: -Hx.service", "unit"),
         ("symlink: /srv/kafka", "archive_sha512: {4.3.1: 0b2a}", "archive_sha512"),
