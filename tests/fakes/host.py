@@ -106,6 +106,7 @@ class FakeHost:
     sends_sigkill: str = "yes"
     needs_reload: str = "no"
     mounts: Mapping[str, str] = field(default_factory=dict)  # properties of the unit
+    gone: set[str] = field(default_factory=set)  # paths that a start names and that do not exist
     unit_files: str = (
         "Loaded=known\nFound=known\nloaded [Unit]\nfound [Unit]\n"  # what the command of loaded_files.py prints
     )
@@ -417,13 +418,13 @@ class FakeHost:
         return "" if own is None else "".join(f"{name}={value}\n" for name, value in {**kept, **own}.items())
 
     def _walk(self, line: str, paths: Sequence[str]) -> str:
-        """Every path exists, and /opt/kafka is the only link."""
+        """Every path exists but those that are `gone`, and /opt/kafka is the only link."""
         found = re.findall(r"for folder in (.*?); do", line)
         if not found:
             return "".join(f"{number} + {path}\n" for number, path in enumerate(paths))
         folders = found[0].split()
         places = (
-            f"{number} {turn} += {re.sub('^/opt/kafka(?=/|$)', folder, path)}\n"
+            f"{number} {turn} {'-.' if path in self.gone else '+='} {re.sub('^/opt/kafka(?=/|$)', folder, path)}\n"
             for number, path in enumerate(paths)
             for turn, folder in enumerate([self.link, *folders])
         )

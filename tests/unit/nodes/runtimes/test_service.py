@@ -21,6 +21,7 @@ from kafka_rollout.base.errors import (
     TransientError,
     UserError,
 )
+from kafka_rollout.base.findings import Finding
 from kafka_rollout.model.host_state import DirectoryFormat, DirectoryIdentity, Elsewhere, StartFileKind
 from kafka_rollout.model.plan import ConfigChange
 from kafka_rollout.model.topology import ClusterSpec, HostCommand, NodeSpec, Role, ServiceSpec
@@ -30,6 +31,7 @@ from kafka_rollout.nodes.runtimes.hosts.service import SshServiceRuntime
 from kafka_rollout.nodes.runtimes.hosts.shells import Done
 from kafka_rollout.nodes.runtimes.hosts.unit_state import ARGUMENTS, LEADS
 from kafka_rollout.planning.findings.hosts import host_problems
+from kafka_rollout.planning.findings.start_paths import start_path_findings
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.reported import identify_release
@@ -364,6 +366,24 @@ def test_the_folder_of_the_release_that_runs_is_read_for_a_rollback(
         assert asked.no_return is None
     host.refused = {"ls"}
     assert runtime_on(host).host(NODE, [R431]).no_return == (no_return if link == "4.2.1" else None)
+
+
+def test_an_agent_that_the_next_start_has_and_that_does_not_exist_is_a_blocker() -> None:
+    agent = "-javaagent:/opt/agents/a.jar=7071:/opt/agents/a.yml"
+    host = FakeHost(
+        command="{ path=/x ; argv[]=/opt/kafka/bin/kafka-server-start.sh /etc/x ; ignore_errors=no ; }",
+        jvm=f"env KAFKA_OPTS={agent}\narg java\narg -javaagent:/opt/agents/old.jar\narg kafka.Kafka\narg /etc/x\n",
+    )
+
+    def missing() -> list[Finding]:
+        found = start_path_findings(NODE, runtime_on(host).host(NODE, [R431]), [R431])
+        return [one for one in found if one.code == "START-PATH-MISSING"]
+
+    assert missing() == []
+    host.gone = {"/opt/agents/old.jar"}
+    assert missing() == [], "only the process names it"
+    host.gone = {"/opt/agents/a.jar", "/opt/agents/a.yml"}
+    assert [one.severity.value for one in missing()] == ["blocker", "blocker"]
 
 
 def test_what_a_start_writes_is_read() -> None:
