@@ -48,7 +48,10 @@ def stop_of_all_is_under_way(run: Run) -> bool:
         return not is_live and stop_is_under_way(NodeRun(run, offline_release_step(run.plan), node))
 
     seen = on_each(is_down, run.cluster.controllers if is_live else run.cluster.nodes).done
-    return any(seen.values()) and (is_live or not were_started_again(run))
+    down = {node_id for node_id, is_found in seen.items() if is_found}
+    # Without a broker nothing is served, and no check could pass: only the steps of this stop start them again.
+    serves_none = down >= {node.node_id for node in run.cluster.brokers}
+    return bool(down) and (is_live or serves_none or not were_started_again(run))
 
 
 def were_started_again(run: Run) -> bool:

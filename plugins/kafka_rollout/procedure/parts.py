@@ -417,6 +417,7 @@ UNDO = Section(
             runs_after=RunsAfter.ANYTHING,
         ),
         _offline_gate("Gate after the restore", is_rollback=True),
+        COMPARE_AFTER_ROLLBACK,
         JoinStep(id="done", label="End of the undo", doc="Nothing is left to undo.", runs_after=RunsAfter.SKIPPED),
     ),
     prefixes=True,

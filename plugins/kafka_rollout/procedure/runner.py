@@ -505,6 +505,8 @@ class Runner:
             match part:
                 case EachNode():
                     self._wait_for_nodes(RollOf.OFFLINE_UNDO)
+                case ActStep() if part is COMPARE_AFTER_ROLLBACK:
+                    self._step(f"{OFFLINE}.{UNDO.id}.{part.id}", part)
                 case ActStep():
                     with self._recorded(f"{OFFLINE}.{UNDO.id}.{part.id}"):
                         self.progress.say(part.progress)

@@ -23,8 +23,14 @@ from kafka_rollout.model.plan import Lowering, Plan
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.observation.run import NodeRun, Run
+from kafka_rollout.planning.request import Request
 from kafka_rollout.preparation.lost_metadata import report_losses
+from kafka_rollout.preparation.state_comparison import record_state
+from kafka_rollout.procedure.kinds import DOWNGRADE, build_report_of_run
+from kafka_rollout.procedure.parts import COMPARE_AFTER_ROLLBACK, UNDO
+from kafka_rollout.procedure.step import StepCall
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
+from kafka_rollout.report.run_report import Outcome
 from kafka_rollout.roll.gate_checks import check_gate
 from kafka_rollout.roll.loop import roll_of
 from kafka_rollout.roll.node import replace_node
@@ -36,6 +42,7 @@ from kafka_rollout.run.step_events import OfflineLeftBehind, OfflineSnapshotWrit
 from kafka_rollout.run.store.artifacts import Artifacts
 from kafka_rollout.run.store.history import SqlRunStore
 from tests.fakes.cluster import COMBINED, R431, FakeCluster
+from tests.fakes.dying_files import KilledError
 from tests.fakes.metadata_logs import FakeMetadataLogs
 from tests.fakes.ports import fake_ports, gate_of, in_step
 from tests.fakes.runtime import FakeRuntime
@@ -411,3 +418,42 @@ def test_a_broker_that_somebody_starts_while_it_is_taken_back_ends_that_and_forw
     record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "forward then")
     go(ports, plan, FORWARD[5:])
     assert releases(world) == {"4.2.1"}
+
+
+def test_a_stop_that_was_killed_between_its_rounds_goes_on_if_the_controllers_were_started_again(
+    world: FakeCluster, ports: ClusterPorts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No broker runs, by this run: nothing is served that a check could ask."""
+    plan = approved(ports)
+    stop = world.stop
+
+    def dies(node_id: int) -> None:
+        if node_id in {1, 2, 3}:
+            raise KilledError
+        stop(node_id)
+
+    monkeypatch.setattr(world, "stop", dies)
+    with pytest.raises(KilledError):
+        offline.stop_all(Run(ports, plan))
+    monkeypatch.setattr(world, "stop", stop)
+    for node_id in (1, 2, 3):
+        stop(node_id)
+        world.start(node_id)
+    world.clock.sleep(60)
+    go(ports, plan)
+    assert releases(world) == {str(R421)}
+
+
+def test_an_undo_is_compared_with_the_state_before(world: FakeCluster, ports: ClusterPorts) -> None:
+    plan = approved(ports)
+    record_state(ports)
+    go(ports, plan, FORWARD[:5])
+    take_back(ports, plan)
+    roll = roll_of(Run(ports, plan), RollOf.OFFLINE_UNDO)
+    for batch in roll.batches:
+        wait_until_back(roll, batch, GatePolicy(checks=1, interval_s=1, timeout_s=60), lambda *_: None)
+    assert UNDO.parts[2] is COMPARE_AFTER_ROLLBACK
+    COMPARE_AFTER_ROLLBACK.act(StepCall(ports=ports, request=Request(), plan_or_none=plan))
+    report = build_report_of_run(Run(ports, plan), procedure=DOWNGRADE)
+    assert report is not None
+    assert report.outcome is Outcome.ROLLED_BACK, report.sentence
