@@ -82,7 +82,6 @@ from kafka_rollout.planning.findings.jvm_properties import (
 from kafka_rollout.planning.findings.log_folders import (
     LOG_FOLDERS_CHECK,
     NAME_DIRECTORIES,
-    has_twice,
     log_folder_findings,
 )
 from kafka_rollout.planning.findings.new_settings import (
@@ -284,7 +283,8 @@ def check_log_folders(ports: ReadPorts, releases: Sequence[Release], configs: No
             if not data_directories(config) or metadata_directory(config) is None:
                 raise RefusedError(f"The log directories of node {node.node_id} are unknown.", remedy=NAME_DIRECTORIES)
             found = ports.runtime.log_folders(node, config)
-            if has_twice(found, min(releases)):  # a replica that moves can be in both, if they are read in turn
+            # A replica that moves can be in two directories, and a segment that Kafka removes cannot be read just then.
+            if tuple(log_folder_findings(node, config, found, releases)):
                 again = ports.runtime.log_folders(node, config)
                 found = {path: names.seen_in(again[path]) for path, names in found.items()}
             return tuple(log_folder_findings(node, config, found, releases))

@@ -37,11 +37,6 @@ LOG_FOLDERS_CHECK = Check(
 )
 
 
-def has_twice(directories: Mapping[str, LogDirectory], release: Release) -> bool:
-    """Return whether two directories have a folder of one partition."""
-    return any(len(places) > 1 for places in _places(directories, release).values())
-
-
 def log_folder_findings(
     node: NodeSpec,
     config: Mapping[str, str],
