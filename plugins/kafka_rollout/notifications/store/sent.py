@@ -101,8 +101,9 @@ class SqlNotifications:
                 return True
             tried = min(row.attempts, MOST_ATTEMPTS)
             retry_s = 0.0 if at_once else min(_FIRST_RETRY_S * 2.0 ** (tried - 1), _LAST_RETRY_S)
-            wait_s = STALE_S if row.state == _SENDING else retry_s
-            is_over = tried == MOST_ATTEMPTS and (row.state == _SENDING or notification.kind not in WHILE_TRUE)
+            is_last = tried == MOST_ATTEMPTS
+            wait_s = retry_s if row.state != _SENDING else max(STALE_S, _LAST_RETRY_S if is_last else 0.0)
+            is_over = is_last and notification.kind not in WHILE_TRUE
             if row.state == _SENT or is_over or now - row.changed_at < wait_s:
                 return False
             changed = {**values, "attempts": row.attempts + 1}
