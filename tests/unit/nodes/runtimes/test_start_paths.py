@@ -356,6 +356,7 @@ def test_a_path_without_which_systemd_makes_no_sandbox_is_followed(
         ("ConditionDirectoryNotEmpty=HOME/kafka/logs/", [SWITCHED]),
         ("ConditionPathExists=|HOME/kafka/logs", [SWITCHED]),
         ("ConditionPathExists=|HOME/kafka/logs\nConditionPathExists=|/etc", []),
+        ("ConditionPathExists=|HOME/kafka/logs\nConditionVirtualization=|yes", []),
         ("ConditionPathExists=!HOME/kafka/logs", []),
         ("ConditionPathExists=HOME/kafka/logs\n# a drop-in\n[Unit]\nConditionUser=", []),
         ("AssertPathExists=HOME/kafka/logs\nConditionUser=", [SWITCHED]),

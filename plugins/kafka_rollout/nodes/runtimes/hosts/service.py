@@ -90,6 +90,7 @@ from kafka_rollout.nodes.runtimes.hosts.release_folders import (
 from kafka_rollout.nodes.runtimes.hosts.rights import DRAFT
 from kafka_rollout.nodes.runtimes.hosts.shells import Shell, refused_by_sudo
 from kafka_rollout.nodes.runtimes.hosts.unit_state import (
+    DOWN,
     UnitState,
     claims_command,
     claims_folder,
@@ -162,7 +163,7 @@ class SshServiceRuntime(HostCommands):
             running=self.identify(version) if version else None,
             version=version,
             restarts=unit.restarts,
-            is_stopping=unit.active == "deactivating",
+            is_stopping=unit.active in ("deactivating", *DOWN),
             is_unfinished=self._is_unfinished(node, unit),
             claims=unit.claims,
         )

@@ -239,7 +239,7 @@ def _names_of_unit_file(
             prefix = name[: len("Assert")] if name.startswith("Assert") else "Condition"
             if not value:
                 conditions = [one for one in conditions if not one.startswith(prefix)]
-            elif _CONDITION.fullmatch(name):
+            elif _CONDITION.fullmatch(name) or value.startswith("|"):  # one of several is enough, of whatever type
                 conditions.append(f"{prefix}={value}")
         else:
             others[name] = [*others.get(name, ()), value] if value else []

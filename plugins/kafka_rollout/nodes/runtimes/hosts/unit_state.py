@@ -93,7 +93,7 @@ _PROPERTIES = (
 CLAIMS = '{records}/claims/"$(uname -n)"/{unit}'
 _CLAIMS_BEGIN, _CLAIMS_END = "Claims=begin", "Claims=end"
 _NO_CLAIMS = re.compile(r"\S*(?:find|sed): .*: No such file or directory")
-_DOWN = ("inactive", "failed")
+DOWN = ("inactive", "failed")
 _UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _ASKED = "asked"
 _FILES = re.compile(r"files +(\d+) +(\d+) (/.*)")
@@ -217,7 +217,7 @@ class UnitState:
     @property
     def is_given_up(self) -> bool:
         """Whether systemd has no process of the unit, and starts none."""
-        return self.active in _DOWN and self.pid in (None, *(self.left.kafka or ()))
+        return self.active in DOWN and self.pid in (None, *(self.left.kafka or ()))
 
     @property
     def shown_left(self) -> str:
@@ -265,7 +265,7 @@ def parse_unit(text: str) -> UnitState:
     values = read_properties(text)
     is_child = values.get("Kafka", "") not in ("", values.get("Main"))
     left, active = parse_left(text), values.get("ActiveState", "")
-    of_left = next(iter(left.kafka or ()), None) if active in _DOWN else None
+    of_left = next(iter(left.kafka or ()), None) if active in DOWN else None
     return UnitState(
         exists=values.get("LoadState") == "loaded",
         active=active,
