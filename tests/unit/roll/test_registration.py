@@ -148,6 +148,7 @@ def test_a_rollback_from_the_second_restarts_returns_every_node_once(
     assert roll_back(Run(ports, plan), QUICK)
     assert sorted(cluster.stops[before:]) == [1, 2, 3]
     assert {node.running for node in cluster.nodes.values()} == {R381}
+    compare(ports)
     assert build_report_of_run(Run(ports, plan)).outcome == "rolled_back"
 
 
