@@ -38,10 +38,15 @@ def observe_path(
     """
     found = ObservedStarts()
     for release, overrides in overridden_lines(ports.cluster, path).items():
-        of_nodes = {node_id: {**config, **overrides} for node_id, config in configs.items()}
+        of_nodes = {node_id: _with_lines(config, overrides) for node_id, config in configs.items()}
         found = found.then(observe_starts(ports, release, of_nodes, down=down), release, is_target=release == path[-1])
     ports.run.save_fingerprints({node_id: fingerprint(config) for node_id, config in configs.items()})
     return found
+
+
+def _with_lines(config: Mapping[str, str], overrides: Mapping[str, str | None]) -> dict[str, str]:
+    """Return a configuration with the lines of a release. None: a line that it removes."""
+    return {name: value for name, value in {**config, **overrides}.items() if value is not None}
 
 
 def observe_starts(
