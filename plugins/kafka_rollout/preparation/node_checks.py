@@ -283,11 +283,13 @@ def check_log_folders(ports: ReadPorts, releases: Sequence[Release], configs: No
             if not data_directories(config) or metadata_directory(config) is None:
                 raise RefusedError(f"The log directories of node {node.node_id} are unknown.", remedy=NAME_DIRECTORIES)
             found = ports.runtime.log_folders(node, config)
+            refused = tuple(log_folder_findings(node, config, found, releases))
             # A replica that moves can be in two directories, and a segment that Kafka removes cannot be read just then.
-            if tuple(log_folder_findings(node, config, found, releases)):
+            if refused:
                 again = ports.runtime.log_folders(node, config)
                 found = {path: names.seen_in(again[path]) for path, names in found.items()}
-            return tuple(log_folder_findings(node, config, found, releases))
+                refused = tuple(log_folder_findings(node, config, found, releases))
+            return refused
         except RolloutError as error:
             return error
 

@@ -25,8 +25,8 @@ def refuse_unproved_traffic(run: Run) -> None:
     if left := [one for one in unproved if one not in accepted]:
         raise RefusedError(
             few(left),
-            remedy="Read the journals of the test traffic. A started broker that acknowledged nothing refuses it, or "
-            "leads no partition of its topics: elect the preferred leaders, and repeat the step. To go on, ask for the "
-            "approval again: its text lists this. In a DAG, clear its task with all downstream tasks, and answer on "
-            "the page *Kafka rollout*.",
+            remedy="Read the journals of the test traffic. If a started broker acknowledged nothing, it "
+            "refuses the clients, or leads no partition of the topics: elect the preferred leaders, and repeat the "
+            "step. To go on, ask for the approval again: its text lists this. In a DAG, clear its task with all "
+            "downstream tasks, and answer on the page *Kafka rollout*.",
         )

@@ -142,16 +142,15 @@ def compare_with_state(run: Run, after: ComparedAfter) -> tuple[Difference, ...]
         for_s=_PATIENCE_S,
         every_s=_PAUSE_S,
     )
+    access = () if is_rollback else _access(run, now)
+    traffic = () if after in (ComparedAfter.APPROVAL, ComparedAfter.ROLLBACK) else record_traffic_so_far(run)
     differences = in_order(
         (
             *differences,
-            *(
-                replace(difference, accepted=difference.sentence in accepted)
-                for difference in (() if is_rollback else _access(run, now))
-            ),
+            *(replace(difference, accepted=difference.sentence in accepted) for difference in access),
             *(
                 Difference("test traffic", "cluster", sentence, accepted=sentence in accepted or sentence in doubts)
-                for sentence in (() if is_rollback or after is ComparedAfter.APPROVAL else record_traffic_so_far(run))
+                for sentence in traffic
             ),
         )
     )

@@ -308,7 +308,7 @@ def outcome_of(
             return Outcome.STOPPED, f"Every node runs {plan.source} again, but {gap.sentence}."
         gap = find_traffic_gap(events)
         traffic = "" if gap is None else f" T{gap.sentence[1:]}."
-        differs = "".join(f" {sentence}" for sentence in find_open_differences(events))
+        differs = "".join(f" {sentence}" for sentence in find_open_differences(view, plan.hash))
         return Outcome.ROLLED_BACK, f"Every node runs {plan.source} again.{differs}{traffic}"
     if _all_run(run.ports, state, plan.target):
         gap = find_unproved_roll(events, plan)

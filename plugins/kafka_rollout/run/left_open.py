@@ -53,23 +53,23 @@ def find_left_open(events: Sequence[Event]) -> tuple[str, ...]:
     """Return what the run has found and no approver of it has accepted, as sentences. After a complete rollback only
     the comparison after it counts: the release that carried the test traffic is gone.
     """
-    found = list(find_open_differences(events))
-    planned = newest(events, Planned)
+    planned, view = newest(events, Planned), RunView.of(events)
+    plan_hash = "" if planned is None else planned.plan_hash
+    found = list(find_open_differences(view, plan_hash))
     if planned is not None and _is_rolled_back(events, planned):
         return tuple(found)
-    digests = RunView.of(events).accepted_digests("" if planned is None else planned.plan_hash)
+    digests = view.accepted_digests(plan_hash)
     accepted = {*find_accepted_lines(events), *_accepted_of_comparisons(events, digests)}
     found += [one for one in _unproved_traffic(events) if one not in accepted]
     return tuple(dict.fromkeys(found))
 
 
-def find_open_differences(events: Sequence[Event]) -> tuple[str, ...]:
+def find_open_differences(view: RunView, plan_hash: str) -> tuple[str, ...]:
     """Return the differences of the newest comparison that no approver accepted, or that it is missing."""
-    planned = newest(events, Planned)
     found = list[str]()
-    if gap := find_uncompared(events, NODE_ACTS):
+    if gap := find_uncompared(view.events, NODE_ACTS):
         found.append(f"{gap.sentence[0].upper()}{gap.sentence[1:]}.")
-    if compared := RunView.of(events).unaccepted("" if planned is None else planned.plan_hash):
+    if compared := view.unaccepted(plan_hash):
         found += compared.first
         if more := compared.failing - len(compared.first):
             found.append(

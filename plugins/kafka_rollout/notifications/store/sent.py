@@ -1,9 +1,8 @@
 """Sent notifications: which notification was sent on which channel, and how often it was tried.
 
 A sender claims a notification before it sends it, and records the result after it. If the sender is killed in between,
-the notification is tried again after STALE_S, and at most MOST_ATTEMPTS times in total: so it can arrive twice, but not
-without a limit. A channel that failed is tried as often, and for an open request (WHILE_TRUE) each hour until it is
-answered.
+the notification is tried again after STALE_S, so it can arrive twice. It is tried at most MOST_ATTEMPTS times, and an
+open request (WHILE_TRUE) each hour after that, until it is answered.
 """
 
 from __future__ import annotations
@@ -102,7 +101,8 @@ class SqlNotifications:
             tried = min(row.attempts, MOST_ATTEMPTS)
             retry_s = 0.0 if at_once else min(_FIRST_RETRY_S * 2.0 ** (tried - 1), _LAST_RETRY_S)
             is_last = tried == MOST_ATTEMPTS
-            wait_s = retry_s if row.state != _SENDING else max(STALE_S, _LAST_RETRY_S if is_last else 0.0)
+            stale_s = _LAST_RETRY_S if is_last else STALE_S
+            wait_s = stale_s if row.state == _SENDING else retry_s
             is_over = is_last and notification.kind not in WHILE_TRUE
             if row.state == _SENT or is_over or now - row.changed_at < wait_s:
                 return False

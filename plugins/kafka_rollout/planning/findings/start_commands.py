@@ -50,7 +50,7 @@ def start_command_findings(
 
 
 def _found(node: NodeSpec, host: HostState, release: Release, program: str, why: str) -> Finding:
-    result = f", and {why}. systemd would not start the node." if why else ": it can fail."
+    result = f", and {why}. systemd would not start the node." if why else ", and this command can fail."
     return START_COMMAND.found(
         f"node {node.node_id}, release {release}, {program}",
         f"{host.unit} on host {host.name} runs {program} of Kafka {release} before the start of node {node.node_id}"

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kafka_rollout.model.host_state import Absence
+from kafka_rollout.nodes.runtimes.hosts.shell_lines import OUTPUT
 from kafka_rollout.nodes.runtimes.start_files import paths_in, paths_of_agent, paths_of_settings
 
 # Which file it is, only a shell, systemd or the JVM knows.
@@ -22,15 +23,10 @@ _WRITTEN = re.compile(r".*\.(log|out|err|pid|lock|sock|jfr|hprof|tmp)")
 _FLAGS = "-XX:VMOptionsFile="
 _MAKES_FOLDER = re.compile(r"(?:^|[\s/'\"])(?:mkdir|install(?:\s.*)?\s-\w*d)\s")
 _MAKES = re.compile(r"(?:^|[\s/'\"])(?:cp|install|ln|mv|rsync|tar|unzip|curl|wget|tee|touch)\s")
-_OUTPUT = re.compile(r">{1,2}\s*[\"']?(/[^\s\"'`;|&<>()]+)")
 _COMMANDS = re.compile(r";|&&|\|\||\|")
-_DIRECTORIES = {
-    "LogsDirectory": "/var/log",
-    "StateDirectory": "/var/lib",
-    "CacheDirectory": "/var/cache",
-    "ConfigurationDirectory": "/etc",
-}
-"""Folders that systemd makes before a start, and that stay empty (systemd.exec(5)) → where."""
+FOLDERS_OF_USER = {"LogsDirectory": "/var/log", "StateDirectory": "/var/lib", "CacheDirectory": "/var/cache"}
+"""Folders that systemd makes for the user of a unit, and that stay (systemd.exec(5)) → where."""
+_DIRECTORIES = {**FOLDERS_OF_USER, "ConfigurationDirectory": "/etc"}
 _ROOTS = ("RootDirectory", "RootImage", "MountImages", "ExtensionImages", "ExtensionDirectories")
 SHOWN = (*_DIRECTORIES, "RuntimeDirectory", "BindPaths", "BindReadOnlyPaths", *_ROOTS)
 """Properties that `systemctl show` must print for `Prepared.of`."""
@@ -60,8 +56,7 @@ class Prepared:
             elif name == "RuntimeDirectory":
                 trees |= {f"/run/{word.partition(':')[0]}" for word in words}
             elif name in ("BindPaths", "BindReadOnlyPaths"):
-                paths = [word.lstrip("-+") for word in words]
-                trees |= {f"{path}::".split(":")[1] or path.partition(":")[0] for path in paths if path[:1] == "/"}
+                trees |= {bound(path) for word in words if (path := word.lstrip("-+"))[:1] == "/"}
             elif name in _ROOTS and value.strip() not in ("", "/"):
                 is_other_root = True
         for command in (one for line in lines for one in _COMMANDS.split(line)):
@@ -70,7 +65,7 @@ class Prepared:
                 folders |= found
             elif _MAKES.search(command):
                 trees |= found
-            trees |= {*_OUTPUT.findall(command)}
+            trees |= {*OUTPUT.findall(command)}
         return cls(folders=frozenset(folders), trees=frozenset(trees), is_other_root=is_other_root)
 
     def makes(self, path: str) -> bool:
@@ -82,6 +77,11 @@ class Prepared:
             or is_above
             or any(f"{one}/".startswith(f"{tree}/") for one in forms for tree in self.trees)
         )
+
+
+def bound(path: str) -> str:
+    """Return where the process sees a path of BindPaths=, as `source:destination:options`."""
+    return f"{path}::".split(":")[1] or path.partition(":")[0]
 
 
 def is_literal(path: str) -> bool:

@@ -18,6 +18,8 @@ _ASSIGN = re.compile(
 )
 REFERENCE = re.compile(rf"{COMMAND}|\$\{{(\w+)(?::?[-=]([^}}]*))?[^}}]*\}}|\$(\w+|[@*#?$!])")
 STARTS_KAFKA = re.compile(r"(?:^|[\s/'\"])kafka-(?:server-start|run-class)(?:\.sh)?(?=$|[\s'\"])")
+OUTPUT = re.compile(r">{1,2}\|?\s*[\"']?(/[^\s\"'`;|&<>()]+)")
+"""The absolute path to which a command writes its output."""
 _QUOTED = re.compile(r"\"(?:\\.|[^\"\\])*\"|'[^']*'")
 _HERE = re.compile(r"<<-?\s*[\"'\\]?(\w+)")
 _UNSET = re.compile(r"(?:^|[;&|({]|\b(?:then|do|else)\b)\s*(?:unset|export\s+-n)\s+(?:-v\s+)?([\w ]+)")

@@ -19,10 +19,11 @@ from kafka_rollout.model.host_state import PlaceState, StartPlace, StartWrite
 from kafka_rollout.model.jvm_options import NextOptions, shown_option
 from kafka_rollout.model.starts import MAIN_CLASS, properties_of
 from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.nodes.runtimes.hosts.absences import FOLDERS_OF_USER, bound
 from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, service_of, shown_commands
 from kafka_rollout.nodes.runtimes.hosts.option_sources import ScriptsOfStart, UnitOptions
 from kafka_rollout.nodes.runtimes.hosts.overrides import is_of_shell
-from kafka_rollout.nodes.runtimes.hosts.shell_lines import ReplacedVariables, assignments
+from kafka_rollout.nodes.runtimes.hosts.shell_lines import OUTPUT, ReplacedVariables, assignments
 from kafka_rollout.nodes.runtimes.hosts.start_paths import follow_link, paths_of_root, relative_start_scripts
 from kafka_rollout.nodes.runtimes.hosts.unit_environment import put_in
 from kafka_rollout.nodes.runtimes.hosts.user_access import Lookup, read_access, read_unit_user
@@ -33,18 +34,9 @@ _LOG_DIR = "-Dkafka.logs.dir="
 _GC_LOG = re.compile(r"-Xlog:[^:]*:(?:file=)?\"?(/[^\":]+)|-Xloggc:(/[^:]+)")
 _START_SCRIPT = re.compile(r"(?:^|[\s'\"])(/\S*)/kafka-server-start(?:\.sh)?(?=$|[\s'\"])")
 _DEFAULT = re.compile(r"\$\{LOG_DIR:?[-=]([^}]+)\}")
-_OUTPUT = re.compile(r">{1,2}\|?\s*[\"']?(/[^\s\"'`;|&<>()]+)")
 _STARTS = re.compile(r"kafka-(?:server-start|run-class)|^\s*exec\s+\d*&?>")
 _PREPARES = re.compile(r"(?:^|[\s/])(?:mkdir|install|chown|chmod|setfacl|ln)\s")
-_DIRECTORIES = {
-    "LogsDirectory": "/var/log",
-    "StateDirectory": "/var/lib",
-    "RuntimeDirectory": "/run",
-    "CacheDirectory": "/var/cache",
-}
-"""Folders that systemd makes for the user of a unit (systemd.exec(5)) → where."""
-
-
+_DIRECTORIES = {**FOLDERS_OF_USER, "RuntimeDirectory": "/run"}
 _SANDBOX = ("ProtectSystem", "ProtectHome", "ReadOnlyPaths", "ReadWritePaths", "BindPaths", "PrivateTmp")
 _USR = ("/usr", "/boot", "/efi")
 _PROTECTED = {
@@ -203,7 +195,7 @@ def _read_sandbox(commands: HostCommands, node: NodeSpec, unit: UnitOptions) -> 
         if name in _DIRECTORIES:
             prepared += [f"{_DIRECTORIES[name]}/{word.partition(':')[0]}" for word in value.split()]
         elif name == "BindPaths":
-            prepared += [f"{path}::".split(":")[1] or path.partition(":")[0] for path in paths]
+            prepared += map(bound, paths)
         elif name in ("ProtectSystem", "ProtectHome"):
             read_only |= dict.fromkeys(_PROTECTED.get((name, value), ()), f"{name}={value}")
         elif name == "ReadOnlyPaths":
@@ -255,7 +247,7 @@ def _writes(
     if (temporary := properties_of(kept).get("java.io.tmpdir", "")).startswith("/"):
         yield _Write(temporary)
     yield from (
-        _Write(path) for line in starts for path in _OUTPUT.findall(line) if not path.startswith(("/dev/", "/proc/"))
+        _Write(path) for line in starts for path in OUTPUT.findall(line) if not path.startswith(("/dev/", "/proc/"))
     )
 
 

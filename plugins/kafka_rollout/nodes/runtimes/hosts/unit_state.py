@@ -483,7 +483,7 @@ def read_host(
         writers=find_writers(start.texts, options.variables, service.configuration_file),
         logging=read_logging_files(commands, node, releases or (None,), facts.arguments),
         labels=read_labels(commands, node, folders),
-        environment_names=frozenset() if denied else environment_names(read_config()),
+        environment_names=environment_names(config),
         unknown=tuple(what for what, is_unknown in unknown.items() if is_unknown),
     )
 
