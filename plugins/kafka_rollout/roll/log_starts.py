@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from kafka_rollout.base.errors import FatalError, NotObservableError, TransientError
 from kafka_rollout.base.wording import count, few, nodes
@@ -24,6 +25,7 @@ from kafka_rollout.model.retention import BROKER_NAMES
 from kafka_rollout.observation.node_steps import is_rollback_step
 from kafka_rollout.observation.run import ReadRun, Run
 from kafka_rollout.planning.findings.configuration import find_expected_configs
+from kafka_rollout.planning.findings.pending import read_approved
 from kafka_rollout.preparation.state_comparison import STATE_LOST, load_state_before
 from kafka_rollout.run.events import events_of, has
 from kafka_rollout.run.step_events import ContentsTaken, Started
@@ -136,13 +138,19 @@ def _read(run: ReadRun, gate: Gate, started: int, brokers: tuple[int, ...]) -> S
 
 
 def _shorter(run: ReadRun, gate: Gate, before: ClusterInventory) -> tuple[Difference, ...]:
-    """Ask the node of the gate itself: what another broker says of a topic is by that broker's own file."""
+    """Ask the node of the gate itself: what another broker says of a topic is by that broker's own file.
+
+    A line of its file that the approved plan names with its value is expected.
+    """
     _, node = gate.subject
     try:
         settings = run.ports.admin.settings_in_use(node, BROKER_NAMES)
     except NotObservableError as error:
         return (Difference("retention", str(node.node_id), error.sentence),)
     expected = find_expected_configs(run.plan, run.ports.catalogue)
+    approved = read_approved(run.plan.findings).get(node.node_id, {})
+    files = {**expected.files, node.node_id: {**approved, **expected.files.get(node.node_id, {})}}
+    expected = replace(expected, files=files)
     return shorter_retention(before, node.node_id, settings, expected)
 
 

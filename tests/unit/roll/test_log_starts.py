@@ -14,6 +14,7 @@ from kafka_rollout.model.contents import LogStarts
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.observation.run import NodeRun, Run
+from kafka_rollout.planning.findings.pending import FILE_CHANGES_DATA
 from kafka_rollout.planning.request import Request
 from kafka_rollout.preparation.state_comparison import BEFORE, record_state
 from kafka_rollout.roll.gate_checks import check_gate, wait_for_gate
@@ -181,6 +182,18 @@ def test_a_started_broker_that_keeps_less_than_before_holds_its_gate_before_it_d
         ports, seen.doubts, "alice", "Its records are old.", text="\n".join(f"- {one}" for one in seen.doubts)
     )
     assert after(ports, plan).passes
+
+
+def test_a_line_that_the_approved_plan_names_holds_no_gate(
+    ports: ClusterPorts, cluster: FakeCluster, plan: Plan
+) -> None:
+    cluster.files_at_start[12] = {**cluster.nodes[12].config, "log.retention.ms": "1000"}
+    named = FILE_CHANGES_DATA.found("log.retention.ms=1000 of node 12", "It is 604800000 now.")
+    others = (replace(named, subject=f"log.retention.ms={of}") for of in ("1000 of node 13", "2000 of node 12"))
+    replace_first(ports, plan)
+    assert not after(ports, replace(plan, findings=(*plan.findings, *others))).passes
+    ports.start_readings.clear()
+    assert after(ports, replace(plan, findings=(*plan.findings, named))).passes
 
 
 def test_a_rollback_does_not_wait_for_it(ports: ClusterPorts, cluster: FakeCluster, plan: Plan) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
@@ -80,6 +80,7 @@ _OF_THE_START = frozenset({StartFileKind.IDENTITY, StartFileKind.PROGRAM})
 _SYNONYMS = {"broker.id": "node.id", "node.id": "broker.id"}  # a line has one, Kafka shows both (populateSynonyms)
 _DYNAMIC = frozenset({ConfigSource.NODE, ConfigSource.ALL_BROKERS})
 _DEFAULT, _UNQUOTED, _IGNORED = "the default", "as in the file", "ignored by the running release"
+_CHANGE = re.compile(r"([^=]+)=(.*) of node (\d+)")  # the subject of a change of one node
 _AT = re.compile(rf"(?<=={_UNQUOTED}) of \S+(?= of node \d+$)")
 _STARTS_WITHIN_S = 2.0  # the kernel's start times are exact to a second
 _WRITES_IDENTITY_S = 120.0  # a node adds directory.id to meta.properties itself when it starts (KIP-858)
@@ -184,6 +185,20 @@ def pending_findings(restarted: Collection[int], seen: SinceStart) -> Iterator[F
                 subject = f"{change.name}={change.after} of node {node_id}"
                 yield code.found(subject, _sentence(change, [node_id]))
     yield from _files(restarted, seen, changed)
+
+
+def read_approved(findings: Iterable[Finding]) -> dict[int, dict[str, str | None]]:
+    """Return node id → setting → line of each change that an approver of a plan reads one by one; None: no line.
+
+    Without the lines that no finding quotes.
+    """
+    found: defaultdict[int, dict[str, str | None]] = defaultdict(dict)
+    for finding in findings:
+        if finding.code in NEEDS_APPROVAL and (of := _CHANGE.fullmatch(finding.subject)):
+            name, line, node_id = of.groups()
+            if line != _UNQUOTED:
+                found[int(node_id)][name] = None if line == _DEFAULT else line
+    return dict(found)
 
 
 def without_time(finding: Finding) -> Finding:

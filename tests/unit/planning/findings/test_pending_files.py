@@ -10,7 +10,7 @@ from kafka_rollout.base.findings import Finding, Severity
 from kafka_rollout.model.config_values import ValueType
 from kafka_rollout.model.configs import HIDDEN, ConfigSource, Setting
 from kafka_rollout.model.host_state import StartFile, StartFileKind
-from kafka_rollout.planning.findings.pending import SinceStart, pending_findings
+from kafka_rollout.planning.findings.pending import SinceStart, pending_findings, read_approved
 
 FILE, DEFAULT, NODE = ConfigSource.FILE, ConfigSource.DEFAULT, ConfigSource.NODE
 
@@ -135,6 +135,7 @@ def test_a_change_that_deletes_data_or_changes_membership_or_access_has_a_strong
     strong = code != "FILE-NOT-READ"
     assert {one.severity for one in found} == {Severity.WARNING if strong else Severity.INFO}
     assert len(found) == (2 if strong else 1), "each node's change is approved on its own"
+    assert read_approved(found) == ({1: {name: after}, 2: {name: after}} if strong else {})
 
 
 @pytest.mark.parametrize(
