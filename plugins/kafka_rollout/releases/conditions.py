@@ -66,6 +66,14 @@ class TopicsCondition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DynamicCondition:
+    """A broker, or all brokers together, have a dynamic value of one of these settings."""
+
+    kind: Literal["dynamic"]
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MechanismCondition:
     """A listener of a node authenticates clients with one of these SASL mechanisms."""
 
@@ -162,6 +170,7 @@ class UnobservableCondition:
 AdvisoryCondition = (
     SettingCondition
     | TopicsCondition
+    | DynamicCondition
     | MechanismCondition
     | ProtocolCondition
     | LevelCondition

@@ -22,6 +22,7 @@ from kafka_rollout.model.topology import ClusterSpec, Role
 from kafka_rollout.releases.conditions import (
     AdvisoryCondition,
     AnyCondition,
+    DynamicCondition,
     GroupsCondition,
     JavaCondition,
     LevelCondition,
@@ -221,6 +222,8 @@ def _answer(condition: AdvisoryCondition, release: Release, of: ReleaseFacts | N
             )
         case TopicsCondition():
             return _of_topics(condition, facts.configs.get(release, {}), of, facts)
+        case DynamicCondition():
+            return _of_dynamic(condition, facts)
         case SettingCondition() | MechanismCondition() | ProtocolCondition():
             configs = facts.configs.get(release, {})
             return _of_nodes(
@@ -288,6 +291,20 @@ def _of_topics(
     if Need.TOPICS in facts.unknown:
         unknown.append(Answered(Applicability.UNKNOWN, ("topics that the nodes did not show",)))
     return _any(unknown)
+
+
+def _of_dynamic(condition: DynamicCondition, facts: AdvisoryFacts) -> Answered:
+    dynamic = facts.dynamic
+    if dynamic is None:
+        return Answered(Applicability.UNKNOWN, ("the dynamic settings of brokers",))
+    names = set(condition.names)
+    everywhere = names & dynamic.all_brokers.keys()
+    own = {node.node_id: names & dynamic.brokers.get(node.node_id, {}).keys() for node in facts.cluster.brokers}
+    found = sorted(everywhere.union(*own.values()))
+    if not found:
+        return _NO
+    ids = () if everywhere else tuple(node_id for node_id, its in own.items() if its)
+    return Answered(Applicability.YES, seen=(few(found),), nodes=ids)
 
 
 def _of_brokers(

@@ -54,6 +54,7 @@ def facts(
     *,
     level: int = 30,
     elr: int = 0,
+    levels: Mapping[str, int] | None = None,
     config: Mapping[str, str] | None = None,
     seen: ClusterState | None = None,
     unknown: Mapping[Need, str] | None = None,
@@ -62,7 +63,7 @@ def facts(
     configs = {} if config is None else {release: dict.fromkeys(ALL, config) for release in path}
     return AdvisoryFacts(
         cluster=SEPARATE,
-        finalized={METADATA_VERSION: level, "eligible.leader.replicas.version": elr},
+        finalized={METADATA_VERSION: level, "eligible.leader.replicas.version": elr, **(levels or {})},
         state=state(SEPARATE) if seen is None else seen,
         configs=configs,
         java=dict.fromkeys(ALL, 17),
@@ -459,3 +460,71 @@ def test_share_groups_of_the_early_access_are_not_upgraded_and_not_taken_back_to
         assert answers(*path, config={})[name] is Applicability.UNKNOWN, "the topics were not read"
     assert not {"share-groups-of-4.0", "share-groups-before-4.1"} & answers("4.1.1", "4.3.1", dynamic=used).keys()
     assert "share-groups-of-4.0" not in answers("3.9.1", "4.3.1", dynamic=used)
+
+
+THREADS = {"num.io.threads": "16"}
+
+
+@pytest.mark.parametrize(
+    ("dynamic", "expected", "nodes"),
+    [
+        (None, Applicability.UNKNOWN, ()),
+        (DynamicConfigs(), Applicability.NO, ()),
+        (DynamicConfigs(all_brokers={"log.retention.ms": "1"}), Applicability.NO, ()),
+        (DynamicConfigs(all_brokers=THREADS), Applicability.YES, ()),
+        (DynamicConfigs(brokers={5: THREADS}), Applicability.YES, (5,)),
+        (DynamicConfigs(brokers={5: THREADS}, all_brokers=THREADS), Applicability.YES, ()),
+        (DynamicConfigs(brokers={1: THREADS}), Applicability.NO, ()),  # a controller
+    ],
+)
+def test_a_dynamic_value_that_a_start_can_lose_is_found_for_one_broker_and_for_all(
+    dynamic: DynamicConfigs | None, expected: Applicability, nodes: tuple[int, ...]
+) -> None:
+    """KAFKA-20890: a start refuses a number of threads far from that of the file."""
+    path = path_of("4.3.1", "4.4.0")
+    judged = judge_advisories(released(), path, facts(path, config={}, dynamic=dynamic))
+    answered = {one.advisory.id: one.answered for one in judged}["KAFKA-20890"]
+    assert (answered.answer, answered.nodes) == (expected, nodes)
+    if expected is Applicability.YES:
+        assert answered.seen == ("num.io.threads",)
+
+
+def of_groups(*types: str) -> ClusterState:
+    groups = tuple(GroupState(group_id=one, type=one, state="Stable") for one in types)
+    transactions = (TransactionState(transactional_id="t", state="Empty", producer_id=1),)
+    return replace(state(SEPARATE), groups=groups, transactions=transactions)
+
+
+@pytest.mark.parametrize(
+    ("defect", "affected", "corrected"),
+    [
+        ("KAFKA-20634", (("3.9.1", "4.0.0"), ("4.2.1", "4.4.0")), (("3.9.1", "4.2.2"), ("4.3.1", "4.4.0"))),
+        ("KAFKA-20845", (("4.1.0", "4.1.2"), ("4.2.2", "4.3.1")), (("4.0.1", "4.1.0"), ("4.2.2", "4.4.0"))),
+        ("KAFKA-20310", (("3.9.1", "4.0.0"), ("4.2.1", "4.2.2")), (("3.9.1", "4.3.0"),)),
+        ("KAFKA-20979", (("3.9.1", "4.2.2"), ("4.2.2", "4.3.1")), ()),
+        ("KAFKA-20601", (("4.2.1", "4.2.2"), ("4.2.2", "4.3.1")), (("3.9.1", "4.4.0"),)),
+        ("KAFKA-20640", (("4.2.0", "4.2.1"), ("4.2.2", "4.3.0")), (("4.2.2", "4.3.1"),)),
+        ("KAFKA-20742", (("4.1.2", "4.2.2"),), (("4.1.2", "4.4.0"),)),
+        ("KAFKA-20661", (("4.3.1", "4.4.0"),), (("3.7.2", "3.8.1"),)),
+    ],
+)
+def test_a_defect_of_groups_transactions_storage_or_the_quorum_is_known_until_its_correction(
+    defect: str, affected: tuple[tuple[str, ...], ...], corrected: tuple[tuple[str, ...], ...]
+) -> None:
+    config = {"group.consumer.max.size": "100", "group.consumer.migration.policy": "DISABLED"}
+    known: dict[str, Any] = {
+        "config": config,
+        "levels": {"transaction.version": 2, "kraft.version": 1},
+        "seen": of_groups("classic", "consumer", "share"),
+        "dynamic": DynamicConfigs(),
+    }
+    for path in affected:
+        assert findings(*path, **known)[defect].severity is Severity.WARNING, path
+    for path in corrected:
+        assert defect not in findings(*path, **known), path
+
+
+def test_a_group_of_the_default_size_and_policy_meets_no_defect_of_them() -> None:
+    consumers = {"config": {}, "seen": of_groups("consumer")}
+    found = answers("4.0.0", "4.2.1", **consumers)
+    assert found["KAFKA-20601"] is found["KAFKA-20640"] is Applicability.NO
