@@ -56,7 +56,7 @@ def permitted(sudoers: str, words: Sequence[str]) -> bool:
         if expected.startswith("^"):
             if re.fullmatch(expected[1:-1], arguments):
                 return True
-        elif re.sub(r"\\([,:=\\])", r"\1", expected) == (arguments or '""'):
+        elif re.sub(r"\\(.)", r"\1", expected) == (arguments or '""'):
             return True
     return False
 

@@ -59,6 +59,11 @@ _MOST_INT, _MOST_LONG = 2**31 - 1, 2**63 - 1
 _NUMBER = re.compile(r"[+-]?[0-9]+")
 _NAMED_BY_OFFSET = (".log", ".index", ".timeindex", ".txnindex", ".snapshot", SWAP, CLEANED)
 _CHECKPOINTS = (".checkpoint", ".checkpoint.part", ".checkpoint.deleted")
+ORDINARY_FILE = (
+    "(00[0123456789]{18}[.](log|index|timeindex|txnindex|snapshot)|leader-epoch-checkpoint|partition[.]metadata)"
+)
+"""Names of files that every start parses in each folder: nearly all, as an extended regular expression (POSIX). The
+digits are no range, because a range of characters depends on the locale."""
 
 
 def log_directory(listed: Iterable[tuple[str, str, bool]]) -> LogDirectory:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.base.findings import CheckOf, Finding
+from kafka_rollout.base.internal_topics import METADATA_LOG
 from kafka_rollout.control.approval import record_approval
 from kafka_rollout.control.lock import acquire_lock
-from kafka_rollout.formats.log_files import log_directory
+from kafka_rollout.formats.log_files import ORDINARY_FILE, can_parse_file, log_directory
 from kafka_rollout.model.log_directories import LogDirectory
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role
@@ -244,3 +249,55 @@ def test_what_the_user_cannot_read_follows_its_name(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(host, "run", lambda *_, **__: Done(0, out, ""))
     seen = runtime_on_local(host).log_folders(host.node, {"log.dirs": "/data"})
     assert seen["/data"].unreadable == {"orders-0/dump.txt"}
+
+
+@given(st.from_regex(re.compile(ORDINARY_FILE), fullmatch=True))
+def test_a_name_that_a_host_leaves_out_is_one_that_every_start_parses(name: str) -> None:
+    assert all(can_parse_file(folder, name) for folder in ("orders-0", METADATA_LOG, "lost+found"))
+
+
+OFFSETS = ("0" * 20, "00" + "9" * 18, "0" + "9" * 19, "9" * 20, "٠" * 20, "0" * 19 + "²", "0" * 19, "+5", "-7", "")
+ENDINGS = (
+    *(".log", ".index", ".timeindex", ".txnindex", ".snapshot", ".swap", ".cleaned", ".deleted", ".log.deleted"),
+    *(".checkpoint", "-0000000001.checkpoint", ".checkpoint.part", ".checkpoint.deleted", ".txt", "", "\n.log"),
+)
+OTHERS = ("leader-epoch-checkpoint", "partition.metadata", "partition.metadata.tmp", "quorum-state", ".log", "x.LOG")
+
+
+def test_the_filter_of_a_host_changes_nothing_that_is_judged(tmp_path: Path) -> None:
+    """With the find of this machine, all names of the lists and random ones, as files, folders and links."""
+    host = LocalHost(tmp_path / "host")
+    chosen = Random(7)
+    letters = "0123456789.-+abcdefgilmnopstx ²٠é\n"
+    random = ["".join(chosen.choices(letters, k=chosen.randint(1, 30))) for _ in range(300)]
+    names = {*(start + end for start in OFFSETS for end in ENDINGS), *OTHERS, *random} - {"", ".", ".."}
+    real = host.data / "orders-0"
+    for folder in ("orders-0", METADATA_LOG, "00" + "0" * 18 + ".log"):
+        (host.data / folder).mkdir(parents=True)
+        for name in names:
+            (host.data / folder / name).touch()
+    (host.data / "linked-1").symlink_to(real)
+    (host.data / "partition.metadata").mkdir()
+    (host.data / "leader-epoch-checkpoint").touch()
+    (real / ("0" * 19 + "7.log")).mkdir()
+    (real / ("0" * 19 + "8.log")).symlink_to(real / "quorum-state")
+    config = {"log.dirs": str(host.data)}
+    seen = runtime_on_local(host).log_folders(host.node, config)
+    here = replace(host.node, directory="/")
+    assert LocalProcessRuntime.log_folders(None, here, config) == seen  # type: ignore[arg-type]
+    assert seen[str(host.data)].refused
+
+
+def test_ordinary_names_do_not_cross_ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    host = LocalHost(tmp_path / "host")
+    folder = host.data / "orders-0"
+    folder.mkdir(parents=True)
+    for name in ("0" * 20 + ".log", "0" * 20 + ".index", "partition.metadata", "leader-epoch-checkpoint"):
+        (folder / name).touch()
+    outs, run = list[bytes](), host.run
+    monkeypatch.setattr(
+        host, "run", lambda *words, **named: outs.append((done := run(*words, **named)).content) or done
+    )
+    runtime_on_local(host).log_folders(host.node, {"log.dirs": str(host.data)})
+    assert outs[-1].count(b"|") == 1
+    assert outs[-1].endswith(b"/orders-0|")

@@ -326,7 +326,8 @@ class HostFiles:
     """Shared by all nodes."""
 
     def folders(self, directory: Path) -> Mapping[str, Mapping[str, int]]:
-        listed = list(self.commands.list_directory(self.node, str(directory)))
+        right = self._rights(directory).list_files
+        listed = list(self.commands.list_directory(self.node, right, str(directory)))
         if not any((kind, name, file) == ("f", META, "") for kind, _, name, file, _ in listed):
             raise TransientError(
                 f"The list of {directory} on host {service_of(self.node).host} does not contain {META}, which each log "

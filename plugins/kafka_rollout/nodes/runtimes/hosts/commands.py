@@ -179,10 +179,11 @@ class HostCommands:
             return done
         return self.expect(node, right, done)
 
-    def list_directory(self, node: NodeSpec, directory: str) -> Iterator[tuple[str, int, str, str, bool]]:
+    def list_directory(
+        self, node: NodeSpec, right: HostRight, directory: str
+    ) -> Iterator[tuple[str, int, str, str, bool]]:
         """Yield type (`d`, `f`), size, name of a folder or file, name of a file in the folder (else empty) and
-        is_readable. Raises RefusedError for a name that cannot be told from the next one."""
-        right = rights_of(node).list_directory(directory)
+        is_readable. Raises RefusedError for a name that cannot be told from the next one. `right`: what lists them."""
         done = self.expect_listed(node, right, self.sudo(node, right, within_s=LIST_S), directory)
         records = done.out.split("|")
         for record, after in itertools.pairwise(records):

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from kafka_rollout.base.internal_topics import COORDINATOR_TOPICS, METADATA_LOG
+from kafka_rollout.formats.log_files import ORDINARY_FILE
 from kafka_rollout.model.package_managers import download_again_of, is_apt, names_of, refresh_of
 from kafka_rollout.model.topology import SUFFIX, NodeSpec, PackageSpec, ServiceSpec
 from kafka_rollout.nodes.runtimes.hosts.sudo_defaults import OWN_DEFAULTS, excess_defaults
@@ -61,6 +62,10 @@ DRAFT = ".kafka-rollout"  # suffix of a file or link that is renamed when it is 
 # What a command reads is that of the file behind a link, as for `cat` and `tail`, which read its content.
 _FOLLOW = ("--dereference", "--format=%i/%s/%f")
 _COPY = ("-aT", "--remove-destination")  # follows no link in the place of the copy
+# Of a log directory, with `-L`: Kafka also loads a partition whose folder is a link. Nothing below the folders of
+# partitions is read. A `-` follows what the user cannot read.
+_TREE = ("-mindepth", "1", "-maxdepth", "2")
+_LISTED = ("-printf", "%y/%s/%P|", "-not", "-readable", "-printf", "-|")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +98,14 @@ class HostRight:
         return [*words[:2], "-l", *words[2:]]
 
     def sudoers(self) -> str:
-        """Return the command as sudoers(5) writes it, after `NOPASSWD:`."""
+        """Return the command as sudoers(5) writes it, after `NOPASSWD:`.
+
+        sudo compares literal arguments as a pattern of the shell, so `*`, `?` and `[` get a backslash. A backslash in
+        an argument would need four of them.
+        """
         text = " ".join(self.arguments) or '""'  # without arguments, sudo would permit all of them
         if not any(placeholder in text for placeholder in _PLACEHOLDERS):
-            return f"{self.path} " + re.sub(r"([,:=\\])", r"\\\1", text)
+            return f"{self.path} " + re.sub(r"([,:=\\*?\[\]])", r"\\\1", text)
         expression = re.escape(text).replace(r"\ ", " ")
         own = {"{version}": f"({'|'.join(map(re.escape, self.versions))})"} if self.versions else {}
         for placeholder, pattern in (_PLACEHOLDERS | own).items():
@@ -159,11 +168,10 @@ class HostRights:
     def read_directory_id(self, directory: str) -> HostRight:
         return _content(self.service.user, "read the ids of its directories", f"{directory}/meta.properties")
 
-    def list_directory(self, directory: str) -> HostRight:
-        """Lists a log directory; a `-` follows what the user cannot read."""
-        # Kafka also loads a partition whose folder is a link. Nothing below the folders of partitions is read.
-        listed = ("-mindepth", "1", "-maxdepth", "2", "-printf", "%y/%s/%P|", "-not", "-readable", "-printf", "-|")
-        words = ("-L", directory, *listed)
+    def list_names(self, directory: str) -> HostRight:
+        """Lists a log directory without the files that the user can read and whose names every start parses."""
+        ordinary = ("-type", "f", "-readable", "-regextype", "posix-extended", "-regex", f".*/{ORDINARY_FILE}", "-o")
+        words = ("-L", directory, *_TREE, *ordinary, *_LISTED)
         return HostRight(self.service.user, "find", words, "list the files in its log directories")
 
     def of_package(self, words: tuple[str, ...]) -> HostRight:
@@ -180,7 +188,7 @@ class HostRights:
         """Return every command of the node. `metadata`: its metadata.log.dir. `directories`: its log.dirs."""
         rights = [self.read_configuration, self.list_open_files, self.find_java, self.see_paths]
         rights += [self.read_directory_id(directory) for directory in directories if directory != metadata]
-        rights += [self.list_directory(directory) for directory in dict.fromkeys((*directories, metadata))]
+        rights += [self.list_names(directory) for directory in dict.fromkeys((*directories, metadata))]
         rights += [right for right in (self.read_log, self.read_log_on, self.see_log) if right is not None]
         rights += [self.stop, self.start, self.forget_failures, self.kill]
         if (package := self.service.package) is None:
@@ -256,6 +264,7 @@ class RehearsalRights:
 
         metadata = ("-mindepth", "2", "-maxdepth", "2", "-name", "partition.metadata", "-type", "f")
         shown = ("-exec", "grep", "-sH", "^topic_id:", "{}", "+")
+        self.list_files = read("list the files", "find", "-L", directory, *_TREE, *_LISTED)
         self.topic_ids = read("read the topic ids", "find", "-L", directory, *metadata, *shown)
         self.read = _content(user, "read the coordinator logs that a rehearsal copies", f"{directory}/{{log}}")
 

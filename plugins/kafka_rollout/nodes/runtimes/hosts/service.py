@@ -555,8 +555,10 @@ class SshServiceRuntime(HostCommands):
         return server_properties.directory_ids(self.config(node), read)
 
     def log_folders(self, node: NodeSpec, config: Mapping[str, str]) -> Mapping[str, LogDirectory]:
+        rights = rights_of(node)
+
         def read(directory: str) -> LogDirectory:
-            listed = self.list_directory(node, directory)
+            listed = self.list_directory(node, rights.list_names(directory), directory)
             return log_directory(
                 (name, file, is_readable)
                 for kind, _, name, file, is_readable in listed
