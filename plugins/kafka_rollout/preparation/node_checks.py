@@ -142,12 +142,17 @@ def readable_configs(
         try:
             return ports.runtime.config(node)
         except (TransientError, RefusedError, UserError) as error:
-            what = f"file of node {node.node_id}"
+            what = file_of(node.node_id)
             return unknown_by(error, what, f"The {what} is unknown")
 
     found = list(zip(nodes, at_once(read, nodes), strict=True))
     configs = {node.node_id: config for node, config in found if not isinstance(config, tuple)}
     return configs, tuple(one for _, unread in found if isinstance(unread, tuple) for one in unread)
+
+
+def file_of(node_id: int) -> str:
+    """Return the subject of an unknown configuration."""
+    return f"file of node {node_id}"
 
 
 def node_directories(ports: ClusterPorts, configs: Mapping[int, Mapping[str, str]]) -> Directories:

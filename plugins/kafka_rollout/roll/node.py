@@ -40,7 +40,7 @@ from kafka_rollout.planning.findings.hosts import CLOCK_SKEW_S
 from kafka_rollout.preparation.frozen_plan import check_plan
 from kafka_rollout.roll.gate_checks import check_stop_is_safe, load_before_stop, observe_all
 from kafka_rollout.roll.metadata_logs import make_readable
-from kafka_rollout.roll.stop import check_batch, prepare_stop, refuse_unread, refuse_unsafe_node_stop
+from kafka_rollout.roll.stop import check_batch, files_once, prepare_stop, refuse_unread, refuse_unsafe_node_stop
 from kafka_rollout.run.events import ApprovalOf
 
 _METADATA_LOGS = Lock()  # Kafka's classes for metadata logs run in one JVM
@@ -90,10 +90,12 @@ def replace_nodes(run: Run, release_step: ReleaseStep, nodes: Sequence[NodeSpec]
         claimed.enter_context(claiming(run.ports, needed))  # before the observations that allow the stop
         begun = False  # a pause does not begin between the drains of a batch
         whole, gates = cache(lambda: observe(run.ports)), cache(lambda: observe_all(run.ports))
-        read = cache(partial(refuse_unread, run, release_step, stopping)) if len(nodes) > 1 else None
+        files = files_once(run)
+        once = cache(partial(refuse_unread, run, release_step, stopping, files))
+        read = (lambda _: once()) if len(nodes) > 1 else None
         for node in stopping:
             others = tuple(one for one in nodes if one != node)
-            shared = (whole, gates) if others and not begun else None  # a drain changes the cluster
+            shared = (whole, gates, files) if others and not begun else None  # a drain changes the cluster
             begun |= prepare_stop(NodeRun(run, release_step, node), others, has_begun=begun, read=read, shared=shared)
         if len(nodes) > 1 and stopping:
             check_batch(run, release_step, nodes, stopping, has_begun=begun)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 
 from kafka_rollout.base.errors import RefusedError, RolloutError, TransientError
 from kafka_rollout.base.findings import Checked, Finding, Severity, UnknownValue, all_findings, unknown_by
@@ -51,6 +51,7 @@ from kafka_rollout.preparation.node_checks import (
     check_java,
     check_log_folders_again,
     check_rollback_on_host,
+    file_of,
     readable_configs,
     recheck_agreement,
     recheck_dynamic_configs,
@@ -70,8 +71,15 @@ from kafka_rollout.run.projections.nodes import (
 )
 from kafka_rollout.run.step_events import Stopping
 
-Shared = tuple[Callable[[], ClusterState], Callable[[], ClusterState]]
-"""Observations that the nodes of a batch share: of the whole cluster for findings, and what gates need."""
+ReadFiles = Callable[[], tuple[dict[int, Mapping[str, str]], tuple[UnknownValue, ...]]]
+"""Returns the files of all nodes, as `readable_configs`: a stop, or the first checks of a batch, read them once."""
+Shared = tuple[Callable[[], ClusterState], Callable[[], ClusterState], ReadFiles]
+"""Observations that the nodes of a batch share: of the whole cluster for findings, what gates need, and the files."""
+
+
+def files_once(run: ReadRun) -> ReadFiles:
+    """Return what reads the configuration of all nodes at its first call."""
+    return cache(partial(readable_configs, run.ports, run.cluster.nodes))
 
 
 # What closes a rollback, or would be lost, is read again at the first stop after a pause of this length.
@@ -103,7 +111,7 @@ def prepare_stop(
     together: tuple[NodeSpec, ...] = (),
     *,
     has_begun: bool = False,
-    read: Callable[[], None] | None = None,
+    read: Callable[[ReadFiles], None] | None = None,
     shared: Shared | None = None,
 ) -> bool:
     """Check findings and gate, record the node's state and run the operator's commands before a stop.
@@ -133,18 +141,18 @@ def prepare_stop(
     return has_commands
 
 
-def refuse_unread(run: Run, release_step: ReleaseStep, nodes: Sequence[NodeSpec]) -> None:
+def refuse_unread(run: Run, release_step: ReleaseStep, nodes: Sequence[NodeSpec], files: ReadFiles) -> None:
     """Raise RefusedError if the logs or the metadata have now what closes a rollback or what no approver has read.
 
     Before the first stop of the release step, after a long pause, and before each controller. `nodes`: those that stop
-    next; one reading serves all of them.
+    next; one reading serves all of them. `files`: of all nodes, for a rollback.
     """
     events, key = run.history.events(), release_step.key
     is_first = not has_stopped_in_step(events, key, since=run.ports.clock.now() - _CHECKED_S)
     # The active controller accepts metadata of the newer release until the last one of that release stops.
     reads_again = is_first or any(node.is_controller for node in nodes)
     if is_rollback_step(run.plan, release_step):
-        refuse_closed(run, release_step, reads_again=reads_again)
+        refuse_closed(run, release_step, files, reads_again=reads_again)
         return
     if not has_stopped_in_step(events, key):  # later the upgraded brokers write records of the new release
         refuse_new_in_logs(run, release_step)
@@ -158,7 +166,7 @@ def refuse_unread(run: Run, release_step: ReleaseStep, nodes: Sequence[NodeSpec]
 def _check_stop(
     run: Run,
     gate: Gate,
-    read: Callable[[], None],
+    read: Callable[[ReadFiles], None],
     *,
     within_s: float = 0.0,
     shared: Shared | None = None,
@@ -166,14 +174,14 @@ def _check_stop(
     """Return the state in which the node can be stopped now; raise if it cannot. `within_s`: seconds in which the gate
     must pass; `read`, `shared`: as in `prepare_stop`."""
     release_step, node = gate.subject
-    whole, observed = shared or (None, None)
+    whole, observed, files = shared or (None, None, files_once(run))
     if is_rollback_step(run.plan, release_step):
-        read()
-        _refuse_disagreement(NodeRun(run, release_step, node))
+        read(files)
+        _refuse_disagreement(NodeRun(run, release_step, node), files)
     else:
         refuse_new_blockers(run, (release_step, node), state=whole() if whole else None)
         refuse_unready(NodeRun(run, release_step, node))
-        read()
+        read(files)
     # A rollback must not wait for the package of the release that it leaves.
     back = None if is_rollback_step(run.plan, release_step) else release_step.from_release
     found = led_back(NodeRun(run, release_step, node), release_step.to_release)
@@ -213,7 +221,7 @@ def check_batch(
     if prepared and not is_rollback_step(run.plan, release_step):
         refuse_new_blockers(run)
     if prepared and has_begun:
-        refuse_unread(run, release_step, prepared)
+        refuse_unread(run, release_step, prepared, files_once(run))
     state = observe_all(run.ports)
     for node, seen in zip(nodes, check_stops_are_safe(run, nodes, state), strict=True):
         refuse_unsafe_node_stop(NodeRun(run, release_step, node), seen)
@@ -239,8 +247,10 @@ def _record_before_stop(at: NodeRun, state: ClusterState) -> None:
     at.history.save_before_stop(at.key, seen, replace=True)
 
 
-def refuse_closed(run: Run, release_step: ReleaseStep, *, reads_again: bool) -> None:
+def refuse_closed(run: Run, release_step: ReleaseStep, files: ReadFiles, *, reads_again: bool) -> None:
     """Raise RefusedError if the older release cannot run the cluster, or would lose metadata.
+
+    `files`: of all nodes; read only where they are needed.
 
     `reads_again`: before the first stop of the release step, after a long pause and before each controller. Then
     settings are read and validated. The coordinator logs are read before each stop, if a release that this run started
@@ -255,15 +265,15 @@ def refuse_closed(run: Run, release_step: ReleaseStep, *, reads_again: bool) -> 
         )
     if reads_again:
         with run.ports.classes.keep_processes():
-            _refuse_unkept(run, release_step)
-    if closing := _closing(run, release_step):
+            _refuse_unkept(run, release_step, files)
+    if closing := _closing(run, release_step, files):
         _refuse_unloadable(run, release_step, closing)
 
 
-def _refuse_unkept(run: Run, release_step: ReleaseStep) -> None:
+def _refuse_unkept(run: Run, release_step: ReleaseStep, read_files: ReadFiles) -> None:
     """Refuse what the older release would not load, or would lose, as it is now."""
     _refuse_settings(run.ports, release_step)
-    files, unread = readable_configs(run.ports, run.cluster.nodes)
+    files, unread = read_files()
     unkept = [compare() for compare in _compare_metadata(run, release_step, files)]
     _refuse_found(run.ports, release_step, all_findings(unkept))
     _record_unread(run, release_step, _sentences((*unread, *(what for one in unkept for what in one.unknown))))
@@ -272,11 +282,13 @@ def _refuse_unkept(run: Run, release_step: ReleaseStep) -> None:
     _refuse_found(run.ports, release_step, [found for found in (*java, *configs) if found.severity is Severity.BLOCKER])
 
 
-def _refuse_disagreement(at: NodeRun) -> None:
+def _refuse_disagreement(at: NodeRun, read_files: ReadFiles) -> None:
     """Raise RefusedError if a changed file lets the node start in another quorum, delete data, or not start at all."""
     state = observe_without_groups(at.ports)
-    files, unread = readable_configs(at.ports, [node for node in at.ports.cluster.nodes if node != at.node])
-    files[at.node_id] = at.ports.runtime.config(at.node)  # the others can be lost, but not the host of this one
+    known, unread = read_files()
+    # The others can be lost, but not the host of this one. In a batch, they were read minutes ago.
+    files = {**known, at.node_id: at.ports.runtime.config(at.node)}
+    unread = tuple(one for one in unread if one.subject != file_of(at.node_id))
     compared = [compare() for compare in _compare_node(at.run, at.release_step, at.node, state, files)]
     found = (
         *recheck_agreement(at.run, state, at.release_step.to_release, at.node, files=files),
@@ -325,7 +337,8 @@ def unread_of_rollback(run: ReadRun) -> tuple[str, ...]:
     steps = [one for one in run.plan.release_steps if any(each.release_step == one.key for each in stopped)]
     if not steps or run.plan.lowering is Lowering.OFFLINE:
         return ()
-    files, unread = readable_configs(run.ports, run.cluster.nodes)
+    read_files = files_once(run)
+    files, unread = read_files()
     found = [*unread]
     comparisons = [one for step in steps for one in _compare_metadata(run, step.reversed(), files)]
     try:
@@ -340,20 +353,20 @@ def unread_of_rollback(run: ReadRun) -> tuple[str, ...]:
             found += compare().unknown
         except RolloutError as error:
             found += unknown_by(error, "rollback")
-    return tuple(dict.fromkeys((*_sentences(found), *_unread_logs(run, steps))))
+    return tuple(dict.fromkeys((*_sentences(found), *_unread_logs(run, steps, read_files))))
 
 
 def _sentences(unknown: Sequence[UnknownValue]) -> tuple[str, ...]:
     return tuple(one.sentence for one in unknown)
 
 
-def _unread_logs(run: ReadRun, steps: Sequence[ReleaseStep]) -> tuple[str, ...]:
+def _unread_logs(run: ReadRun, steps: Sequence[ReleaseStep], files: ReadFiles) -> tuple[str, ...]:
     """Return what a rollback to a release that cannot load some records cannot read of the coordinator logs now."""
     found: tuple[str, ...] = ()
     for step in steps:
         back = step.reversed()
         try:
-            if _closing(run, back):
+            if _closing(run, back, files):
                 found += unread_replica_sentences(run.ports.logs.unread_replicas(), back.to_release)
         except RolloutError:
             found += (unread_logs_sentence(back.to_release),)
@@ -382,20 +395,30 @@ def _refuse_found(ports: ClusterPorts, release_step: ReleaseStep, found: Sequenc
     raise RefusedError(sentence, remedy=f"{found[0].remedy} Then roll back again.")
 
 
-def _closing(run: ReadRun, release_step: ReleaseStep) -> tuple[ClosingRecord, ...]:
-    """Return the records that releases of this run write and the older one cannot load; usually none (KIP-915)."""
+def _closing(run: ReadRun, release_step: ReleaseStep, files: ReadFiles) -> tuple[ClosingRecord, ...]:
+    """Return the records that releases of this run write and the older one cannot load; usually none (KIP-915).
+
+    The files are read only where they decide.
+    """
     begun = started_release_steps(run.history.events())
+
+    def find(levels: Mapping[str, int]) -> tuple[ClosingRecord, ...]:
+        return tuple(
+            record
+            for rolled in run.plan.release_steps
+            if rolled.key in begun
+            for record in find_closing_records(run.ports.catalogue, release_step.to_release, rolled.to_release, levels)
+        )
+
     # Without a quorum, too: no level changes then, and a rollback must stay possible.
     levels = observe_some(run.ports, run.cluster.nodes, metrics=False, brokers=False).finalized.known()
-    files, _ = readable_configs(run.ports, run.cluster.brokers)
-    if len(files) < len(run.cluster.brokers) or any(map(enables_share_groups, files.values())):
-        levels = {**levels, SHARE_VERSION: max(1, levels.get(SHARE_VERSION, 0))}  # 4.1 writes their records without it
-    return tuple(
-        record
-        for rolled in run.plan.release_steps
-        if rolled.key in begun
-        for record in find_closing_records(run.ports.catalogue, release_step.to_release, rolled.to_release, levels)
-    )
+    closing = find(levels)
+    with_share = find({**levels, SHARE_VERSION: max(1, levels.get(SHARE_VERSION, 0))})
+    if with_share == closing:
+        return closing
+    known = files()[0]  # 4.1 writes records of share groups without the level
+    configs = [known.get(node.node_id) for node in run.cluster.brokers]
+    return with_share if any(one is None or enables_share_groups(one) for one in configs) else closing
 
 
 def _refuse_unloadable(run: Run, release_step: ReleaseStep, closing: tuple[ClosingRecord, ...]) -> None:

@@ -23,7 +23,7 @@ from kafka_rollout.planning.request import Request
 from kafka_rollout.preparation.frozen_plan import refuse_new_blockers
 from kafka_rollout.preparation.plan_making import plan_change
 from kafka_rollout.releases.facts import Release
-from kafka_rollout.roll.stop import refuse_closed
+from kafka_rollout.roll.stop import files_once, refuse_closed
 from kafka_rollout.run.events import ApprovalOf, Decision
 from kafka_rollout.run.step_events import FeatureResults, Finalized
 from tests.fakes.cluster import R391, R431, FakeCluster
@@ -114,13 +114,14 @@ def test_unknown_levels_close_a_rollback_and_stop_the_next_stop(
 ) -> None:
     ports = fake_ports(FakeCluster(R391), tmp_path)
     plan = plan_upgrade(ports, R431, finalize=True)
+    run = Run(ports, plan)
     features = FakeAdmin.features
     monkeypatch.setattr(FakeAdmin, "features", lambda *words: replace(features(*words), finalized={}, epoch=None))
     assert not range_findings(ports.catalogue, observe(ports), R391).ok
     with pytest.raises(RefusedError, match=r"it is unknown whether release 3\.9\.1 supports them"):
-        refuse_closed(Run(ports, plan), plan.release_steps[0].reversed(), reads_again=False)
+        refuse_closed(run, plan.release_steps[0].reversed(), files_once(run), reads_again=False)
     with pytest.raises(RefusedError, match=r"it is unknown whether release 4\.3\.1 supports them"):
-        refuse_new_blockers(Run(ports, plan))
+        refuse_new_blockers(run)
 
 
 def test_no_reader_can_take_unknown_levels_for_level_0() -> None:

@@ -22,7 +22,7 @@ from kafka_rollout.preparation.state_comparison import (
 )
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.roll.node import replace_node
-from kafka_rollout.roll.stop import refuse_closed
+from kafka_rollout.roll.stop import files_once, refuse_closed
 from kafka_rollout.run.events import ApprovalOf, Decision
 from kafka_rollout.run.step_events import ComparedAfter
 from tests.fakes.cluster import R391, R431, FakeCluster
@@ -167,10 +167,10 @@ def test_topics_that_became_tiered_during_an_upgrade_close_the_way_back(tmp_path
     plan = plan_upgrade(ports, R391, finalize=False)
     record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "planned maintenance")
     run, back = Run(ports, plan), plan.release_steps[-1].reversed()
-    refuse_closed(run, back, reads_again=True)
+    refuse_closed(run, back, files_once(run), reads_again=True)
     cluster.dynamic_configs = TIERED
     with pytest.raises(RefusedError, match="TIERED-STORAGE-LOST"):
-        refuse_closed(run, back, reads_again=True)
+        refuse_closed(run, back, files_once(run), reads_again=True)
     assert asked_alone(ports) == []
 
 

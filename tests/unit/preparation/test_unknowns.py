@@ -33,7 +33,7 @@ from kafka_rollout.preparation.plan_making import rehearse_plan
 from kafka_rollout.preparation.replayed_metadata import unkept_metadata
 from kafka_rollout.procedure.approval_requests import approval_body, kept_rollback_part, rollback_part
 from kafka_rollout.report.check_registry import verify
-from kafka_rollout.roll.stop import prepare_stop, refuse_closed
+from kafka_rollout.roll.stop import files_once, prepare_stop, refuse_closed
 from kafka_rollout.run.events import ApprovalOf, Asked, AskingEnded, Decision, RollbackUnread, Voided, events_of
 from kafka_rollout.run.step_events import Stopping
 from tests.acls import read_acl
@@ -190,7 +190,7 @@ def test_a_rollback_stays_possible_without_the_hosts_and_records_what_it_did_not
     assert [line for line in lines if "node 1 is unknown: The host does not respond." in line]
     assert len(lines) == len(silent) + (len(silent) > 1)
     kept = kept_rollback_part(run, ApprovalOf.FINALIZE)
-    refuse_closed(run, back, reads_again=True)
+    refuse_closed(run, back, files_once(run), reads_again=True)
     acquire_lock(ports, "test")
     with ports.lock.acting(cluster.spec.name, ports.run_id, "Replacing node 12"):
         prepare_stop(NodeRun(run, back, ports.cluster.node(12)))

@@ -36,6 +36,7 @@ from kafka_rollout.model.topology import NodeSpec, ServiceSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.observation.run import Run
 from kafka_rollout.preparation.frozen_plan import SCAN_BEFORE_ROLL
+from kafka_rollout.preparation.node_checks import readable_configs
 from kafka_rollout.procedure.approval_requests import rollback_part
 from kafka_rollout.procedure.kinds import build_report_of_run
 from kafka_rollout.releases.facts import Release
@@ -240,14 +241,11 @@ def test_it_goes_all_the_way_when_nothing_was_written_that_closes_it(tmp_path: P
     assert {node.running for node in cluster.nodes.values()} == {R340}
 
 
-@pytest.mark.parametrize("rolled_back", [0, 2])
-def test_share_groups_that_a_setting_enables_close_it_before_each_stop(tmp_path: Path, rolled_back: int) -> None:
-    """4.1 writes a record of share groups at which 4.0 stops, also at share.version 0 (group.share.enable)."""
-    older, newer = Release(4, 0, 1), Release(4, 1, 1)
-    cluster = FakeCluster(older)
+def rolled_with_share_groups(cluster: FakeCluster, home: Path) -> tuple[ClusterPorts, Plan]:
+    """Rolled from 4.0.1 to 4.1.1, which writes a record at which 4.0 stops, also at share.version 0."""
     for node in cluster.nodes.values():
         node.config["group.share.enable"] = "true"
-    ports = fake_ports(cluster, tmp_path)
+    ports = fake_ports(cluster, home)
     scan = ScanResult(
         cluster="fake",
         scanned_at=0.0,
@@ -256,8 +254,30 @@ def test_share_groups_that_a_setting_enables_close_it_before_each_stop(tmp_path:
         verdicts=evaluate_records(cluster.catalogue, (COMMIT,), list(cluster.catalogue)),
     )
     ports.run.attach(SCAN_BEFORE_ROLL, scan)
-    plan = plan_upgrade(ports, newer, finalize=False)
+    plan = plan_upgrade(ports, Release(4, 1, 1), finalize=False)
     roll_and_regret(ports, plan)
+    return ports, plan
+
+
+def test_the_files_of_the_hosts_are_read_once_for_each_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = FakeCluster(Release(4, 0, 1))
+    ports, plan = rolled_with_share_groups(cluster, tmp_path)
+    stopped, reads = len(cluster.stops), list[int]()
+
+    def read(*words: Any) -> Any:
+        reads.append(len(cluster.stops) - stopped)
+        return readable_configs(*words)
+
+    monkeypatch.setattr("kafka_rollout.roll.stop.readable_configs", read)
+    assert roll_back(Run(ports, plan), QUICK)
+    assert reads == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("rolled_back", [0, 2])
+def test_share_groups_that_a_setting_enables_close_it_before_each_stop(tmp_path: Path, rolled_back: int) -> None:
+    older = Release(4, 0, 1)
+    cluster = FakeCluster(older)
+    ports, plan = rolled_with_share_groups(cluster, tmp_path)
     stopped = len(cluster.stops)
 
     def a_client_makes_a_share_group() -> bool:
