@@ -83,12 +83,14 @@ def coordinators_condition(
     accepted: Mapping[str, str] | None = None,
     brokers: Sequence[int] = (),
     shares: bool = True,
+    needed: Collection[str] | None = None,
 ) -> GateCondition:
     """Return the condition that the node has loaded what it leads, and serves the ids that it knew before its stop.
 
     `seen`: the log of the node's process; None if the runtime cannot read it. `counters`: of the node's process, by
     name in COUNTERS. `accepted`: doubt → who accepted it. `brokers`: all of the cluster, for one acceptance of a layout
     that no gate can read. `shares`: whether the process has a share coordinator; else it loads nothing of share groups.
+    `needed`: without `before`, the partitions whose load must be shown; None: all.
     Without the ids from before the stop, and without a log that would show an error, the load of every partition with
     such an id must be shown. An id that is gone was deleted, expired, or is of no interest to the release (KIP-915) if
     its partition has finished loading without an error.
@@ -115,7 +117,7 @@ def coordinators_condition(
         doubts = [_doubt(node_id, seen, f"shows a failed load of {name}") for name in errors]
         evidence = f"the log shows that the broker could not load {_one_per_topic(errors)}{gone}"
         return doubtful(CONDITION, evidence, doubts, accepted)
-    lacking: Collection[str] = [p.name for p in led]
+    lacking: Collection[str] = [p.name for p in led if needed is None or p.name in needed]
     if before is not None and before.has_answered:
         # A failed load leaves a partition empty, and its clients join it again at once: without a log that would show
         # the error, an id that is listed again proves nothing.

@@ -87,6 +87,11 @@ class ReleaseStep:
         """Whether the nodes are restarted on the release that they run."""
         return self.from_release == self.to_release
 
+    @property
+    def starts_older(self) -> bool:
+        """Whether the nodes get an older release: of a rollback of an upgrade, or of a downgrade."""
+        return self.to_release < self.from_release
+
     def reversed(self) -> ReleaseStep:
         """The rollback of this release step: same gates, nodes and batches in reverse order."""
         return ReleaseStep(

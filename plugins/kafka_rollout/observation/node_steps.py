@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from enum import StrEnum
@@ -307,10 +307,12 @@ def check_coordinators(
     *,
     log: SeenLog | None,
     accepted: Mapping[str, str] | None = None,
+    needed: Collection[str] | None = None,
 ) -> GateCondition:
     """Check a broker whose leaderships are back.
 
-    `state`: with the metrics of the node. `log`: of its process. `accepted`: doubt → who accepted it.
+    `state`: with the metrics of the node. `log`: of its process. `accepted`: doubt → who accepted it. `needed`: as in
+    coordinators_condition.
     """
     try:
         answers = ports.admin.coordinators(node, state.partitions)
@@ -328,6 +330,7 @@ def check_coordinators(
         accepted=accepted,
         brokers=_brokers(ports),
         shares=_has_share_coordinator(ports, state, node),
+        needed=needed,
     )
 
 

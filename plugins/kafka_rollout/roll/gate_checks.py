@@ -62,6 +62,7 @@ from kafka_rollout.preparation.proved_roll import check_running_nodes
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.roll.log_starts import check_log_starts, describe_uncompared
 from kafka_rollout.roll.metadata_logs import check_metadata_logs
+from kafka_rollout.roll.moved_coordinators import check_moved_coordinators
 from kafka_rollout.run.projections.nodes import behind_s
 from kafka_rollout.run.projections.observations import finalization, last_failing_offset
 from kafka_rollout.run.projections.offline import describe_lost_disk, describe_unreached
@@ -222,7 +223,9 @@ def _before_stop(
         return begin
     state = observe_all(run.ports) if observed is None else observed()
     seen = _check_stop(run, state, node, gate.together)
-    return replace(seen, conditions=(*begin.conditions, *seen.conditions))
+    leaving = frozenset(one.node_id for one in (node, *gate.together))
+    moved = check_moved_coordinators(run, state, leaving) if seen.passes else ()
+    return replace(seen, conditions=(*begin.conditions, *seen.conditions, *moved))
 
 
 def _begins_without_response(run: Run, gate: Gate) -> GateCheck:

@@ -11,7 +11,7 @@ import pytest
 
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.base.outside_text import is_listed
-from kafka_rollout.control.approval import record_approval
+from kafka_rollout.control.approval import accept_doubts, record_approval
 from kafka_rollout.coordinator_logs.findings import unread_replica_sentences
 from kafka_rollout.coordinator_logs.replicas import unread_replica
 from kafka_rollout.coordinator_logs.scan import ScanResult
@@ -51,7 +51,7 @@ from kafka_rollout.run.events import (
     StepEnded,
     events_of,
 )
-from kafka_rollout.run.projections.approvals import find_unaccepted_of_rollback
+from kafka_rollout.run.projections.approvals import find_doubts, find_unaccepted_of_rollback
 from kafka_rollout.run.step_events import GatePassed
 from tests.acls import read_acl
 from tests.fakes.cluster import R340, R341, R391, R431, FakeCluster
@@ -465,3 +465,58 @@ def test_whoever_stays_after_a_refused_way_back_has_rolled_and_stopped_nowhere(t
     report = build_report_of_run(Run(ports, plan))
     assert report.outcome == "rolled_not_finalized"
     assert "Every node runs 4.3.1. Not finalized yet" in report.sentence
+
+
+def log_line(level: str, message: str) -> str:
+    return (
+        f"[2026-11-24 02:14:07,123] {level} {message} (org.apache.kafka.coordinator.common.runtime.CoordinatorRuntime)"
+    )
+
+
+MOVED = "__consumer_offsets-0"
+FINISHED = log_line("INFO", f"Finished loading of metadata from {MOVED} with epoch 3 in 5ms where 0ms was spent.")
+FAILED = log_line("ERROR", f"Failed to load metadata from {MOVED} with epoch 3 due to unknown record type 15.")
+
+
+@pytest.mark.parametrize(
+    ("answer", "logged", "waits_for"),
+    [
+        ("NONE", FINISHED, ""),
+        ("NOT_COORDINATOR", FINISHED, rf"node 13: does not serve 1 of 1 coordinator partition: {MOVED}"),
+        ("NONE", FAILED, "node 13: the log shows that the broker could not load .*unknown record type 15"),
+        ("NONE", "", rf"node 13: the log does not show the load of {MOVED}"),
+    ],
+    ids=["loaded", "not served", "failed", "not shown"],
+)
+def test_the_next_node_stops_only_if_what_moved_to_an_older_broker_is_loaded(
+    tmp_path: Path, answer: str, logged: str, waits_for: str
+) -> None:
+    """A client can write what the older release cannot load between the reading of the logs and the stop."""
+    cluster = FakeCluster(R391)
+    cluster.add_partition("__consumer_offsets", 0, [11, 12, 13])
+    ports, plan = upgraded(cluster, tmp_path)
+    stopped = len(cluster.stops)
+
+    def moves() -> bool:
+        if len(cluster.stops) == stopped + 1:
+            cluster.topics[MOVED] = replace(cluster.topics[MOVED], leader=12)
+        if len(cluster.stops) == stopped + 2 and not cluster.coordinator_answers:
+            cluster.topics[MOVED] = replace(cluster.topics[MOVED], leader=13)
+            cluster.coordinator_answers[MOVED] = answer
+            cluster.nodes[13].log += [logged] if logged else []
+        if len(cluster.stops) == stopped + 3:
+            cluster.nodes[11].log.append(FINISHED)
+        return False
+
+    run = Run(ports, plan)
+    if not waits_for:
+        assert roll_back(run, QUICK, stop_asked=moves)
+        return
+    with pytest.raises(RefusedError, match=rf"gate before node 11 failed .*coordinators loaded: {waits_for}"):
+        roll_back(run, QUICK, stop_asked=moves)
+    assert cluster.stops[stopped:] == [13, 12]
+    if answer == "NONE":
+        accept_doubts(ports, find_doubts(ports.run.events()), "alice", "The group is not needed.")
+    else:
+        cluster.coordinator_answers[MOVED] = "NONE"
+    assert roll_back(run, QUICK, stop_asked=moves)

@@ -192,7 +192,9 @@ class BatchTask(RolloutOperator):
         before = self.gate is GateOf.BEFORE and self.of is RollOf.PLAN
         is_needed = before and approvals_between(events, plan, batch)
         approves = (Decision.APPROVED, Decision.REJECTED) if is_needed else ()
-        accept = (Decision.ACCEPT,) if self.gate is GateOf.AFTER else ()
+        # An older release can fail to load a coordinator partition, and only its log can show whether it did.
+        rests_on_logs = self.gate is GateOf.AFTER or batch.release_step.starts_older
+        accept = (Decision.ACCEPT,) if rests_on_logs else ()
         split = (Decision.SPLIT,) if self.gate is GateOf.BEFORE and len(batch.node_ids) > 1 else ()
         last = Decision.ROLL_BACK if can_roll_back else Decision.STOP_HERE
         return (*approves, Decision.WAIT_ON, *accept, Decision.RETRY, *split, last)
