@@ -65,6 +65,26 @@ class TrafficSeries:
     leaderships: tuple[Leadership, ...] = ()
 
 
+MOST_LEADERSHIPS = 20
+"""Of a producer and a broker. A run has as many only if the client stalls again and again."""
+
+
+def thin_out(leaderships: Iterable[Leadership], most: int = MOST_LEADERSHIPS) -> tuple[Leadership, ...]:
+    """Return at most `most` leaderships of each producer and broker, in their order, with the first and the last ones.
+
+    Those go that leave the shortest time without evidence. None is merged: nothing shows that the broker led in
+    between. So a node step can lose its evidence, and never gets one.
+    """
+    every = tuple(leaderships)
+    kept: dict[tuple[str, int], list[int]] = {}
+    for number, one in enumerate(every):
+        own = kept.setdefault((one.producer, one.broker), [])
+        own.append(number)
+        if len(own) > most:
+            del own[min(range(1, most), key=lambda at: every[own[at + 1]].since - every[own[at - 1]].until)]
+    return tuple(every[number] for number in sorted(number for own in kept.values() for number in own))
+
+
 def condense(samples: Iterable[TrafficSample], most: int = MOST_SAMPLES) -> tuple[TrafficSample, ...]:
     """Return at most about `most` samples of the same time: those of one interval of 2, 4, 8, … seconds are merged.
 

@@ -46,6 +46,7 @@ from kafka_rollout.run.traffic import (
     TrafficVerdict,
     TransactionOutcome,
     condense,
+    thin_out,
 )
 from kafka_rollout.traffic.traffic_check import (
     CONSUMER_GROUP,
@@ -179,6 +180,9 @@ class Client:
                 else:
                     self._leading[broker] = len(self.leaderships)
                     self.leaderships.append(Leadership(self.name, broker, at, at))
+        if len(kept := thin_out(self.leaderships)) < len(self.leaderships):
+            last = {one.broker: index for index, one in enumerate(kept)}
+            self.leaderships, self._leading = [*kept], {broker: last[broker] for broker in self._leading}
 
     def take_window(self) -> SampleWindow:
         """Return the window, with the time without a sign of life until now, and begin a new one."""
@@ -523,7 +527,7 @@ class Samples:
         own = [one for client in producers for one in tuple(client.leaderships)]
         lines = ("\t".join(map(str, one)) for one in own)
         write_whole(self._leaderships, "".join(f"{line}\n" for line in lines).encode())
-        return TrafficSeries(series=self.series, leaderships=(*self._earlier, *own))
+        return TrafficSeries(series=self.series, leaderships=thin_out((*self._earlier, *own)))
 
 
 def _lag(producers: Iterable[Client], consumer: Client) -> int:

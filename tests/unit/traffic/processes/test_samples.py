@@ -6,6 +6,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from threading import Event
 from types import SimpleNamespace
@@ -14,7 +15,7 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from kafka_rollout.run.traffic import Leadership
+from kafka_rollout.run.traffic import MOST_LEADERSHIPS, Leadership, thin_out
 from kafka_rollout.traffic.processes import traffic as processes
 from kafka_rollout.traffic.processes.traffic import (
     RECORDS_PER_TRANSACTION,
@@ -180,6 +181,23 @@ def test_leaderships_are_reported_with_those_of_a_killed_process(tmp_path: Path)
     assert Samples(tmp_path, "2").seen([later]).leaderships == (first, second, third)
     (tmp_path / "log.tsv").touch()
     assert compare_journals(tmp_path, lambda positions: {}, {}).leaderships == (first, second, third)
+
+
+def test_leaderships_of_a_client_that_stalls_again_and_again_are_bounded() -> None:
+    now = [100.0]
+    producer = client("producer-plain")
+    producer.clock = producer.wall_clock = lambda: now[0]
+    for stall in range(200):
+        for seconds in (1.0, 1.0, 1.0, 60.0):  # the last one is late
+            producer.acknowledged(message(stall, None))
+            now[0] += seconds
+            producer.note_leaders({PARTITION: 7})
+    found = producer.leaderships
+    assert len(found) == MOST_LEADERSHIPS
+    assert found[0].since < 105
+    assert found[-1].until > now[0] - 70
+    assert max(after.since - before.until for before, after in pairwise(found)) < (now[0] - 100) / 4, "all of the time"
+    assert len(thin_out([*found, *(one._replace(producer="other") for one in found)])) == 2 * MOST_LEADERSHIPS
 
 
 @pytest.mark.parametrize("brokers", [1, 2, 3, 4, 6, 7, 12, 30, 300])
