@@ -277,11 +277,13 @@ class ShellServices:
     def start_traffic(self) -> None:
         from kafka_rollout.traffic.processes.of_run import start_traffic
 
+        plan = self.ports.run.load_plan()
         start_traffic(
             self.ports.cluster,
             self.ports.run_id,
             security=self.security,
-            lowered=self.ports.run.load_plan().lowered,
+            lowered=plan.lowered,
+            together=plan.batches,
             settings=self.settings,
         )
         self._has_traffic = True

@@ -427,6 +427,12 @@ class Plan:
         return {change.feature: change.target for change in self.feature_changes if change.target < change.current}
 
     @property
+    def batches(self) -> tuple[tuple[int, ...], ...]:
+        """The nodes of each batch of several nodes, in the order of the plan."""
+        found = (ids for step in self.release_steps for ids in step.node_ids_together if len(ids) > 1)
+        return tuple(dict.fromkeys(found))
+
+    @property
     def levels(self) -> dict[str, int]:
         """The planned level of every changed feature."""
         return {change.feature: change.target for change in self.feature_changes}

@@ -174,6 +174,13 @@ TRAFFIC = (
     Right("CREATE", TOPIC, "kafka-rollout-traffic-*", "create the topics of the test traffic", ("CreateTopics",)),
     Right("WRITE", TOPIC, "kafka-rollout-traffic-*", "produce test records", ()),
     Right("READ", TOPIC, "kafka-rollout-traffic-*", "consume test records", ()),
+    Right(
+        "ALTER",
+        TOPIC,
+        "kafka-rollout-traffic-*",
+        "add partitions of the test traffic for new brokers",
+        ("CreatePartitions",),
+    ),
     Right("DELETE", TOPIC, "kafka-rollout-traffic-*", "delete the topics of the test traffic", ()),
     Right("READ", GROUP, "kafka-rollout-*", "consume in a group and commit offsets", ("Heartbeat",)),
     Right("DELETE", GROUP, "kafka-rollout-*", "delete the groups of the test traffic", ("DeleteGroups",)),

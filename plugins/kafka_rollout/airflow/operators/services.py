@@ -35,11 +35,13 @@ def run_traffic(ports: ClusterPorts) -> BackgroundProcess:
     """Return the run's test traffic; start it if it does not run."""
     from kafka_rollout.traffic.processes.of_run import start_traffic
 
+    plan = ports.run.load_plan()
     return start_traffic(
         ports.cluster,
         ports.run_id,
         security=KafkaClusterHook(ports.cluster.name).security(),
-        lowered=ports.run.load_plan().lowered,
+        lowered=plan.lowered,
+        together=plan.batches,
     )
 
 

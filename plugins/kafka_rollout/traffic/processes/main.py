@@ -29,7 +29,7 @@ from threading import Event
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from kafka_rollout.base.errors import RolloutError, TransientError
 from kafka_rollout.base.json_forms import to_json
@@ -250,13 +250,35 @@ class Traffic:
             "retention.bytes": "-1",
         }
         racks = {node.id: node.rack for node in admin.describe_cluster(request_timeout=20).result().nodes}
-        placed = place_replicas({broker: racks.get(broker) for broker in brokers}, copies)
+        placed = place_replicas({broker: racks.get(broker) for broker in brokers}, copies, self._settings["together"])
         partitions = {"num_partitions": len(placed), "config": config}
         if problem := self._create(admin, **partitions, replica_assignment=placed):
             log.warning("The cluster places the replicas: %s", problem.args[0])
             problem = self._create(admin, **partitions, replication_factor=copies)
         if problem:
             raise problem
+        self._add_partitions(admin, {broker: racks[broker] for broker in brokers if broker in racks})
+
+    def _add_partitions(self, admin: AdminClient, racks: Mapping[int, str | None]) -> None:
+        """Give a partition to each broker that leads none: topics of a failed run stay, because they are evidence.
+
+        `racks`: of the brokers that run.
+        """
+        for topic in TOPICS:
+            partitions = admin.list_topics(topic, timeout=20).topics[topic].partitions
+            leaders = {one.replicas[0] for one in partitions.values() if one.replicas}
+            copies = min((len(one.replicas) for one in partitions.values()), default=0)
+            if not 0 < copies <= len(racks):
+                continue  # it was created just now, or too few brokers run
+            placed = place_replicas(racks, copies, self._settings["together"])[: len(racks)]  # one of each leader
+            added = [replicas for replicas in placed if replicas[0] not in leaders]
+            if not added:
+                continue
+            more = NewPartitions(topic, len(partitions) + len(added), replica_assignment=added)
+            try:
+                admin.create_partitions([more], operation_timeout=20)[topic].result()
+            except KafkaException as error:
+                log.warning("%s has no partition for each broker: %s", topic, error.args[0])
 
     def _create(self, admin: AdminClient, **how: Any) -> KafkaException | None:
         """Create the topics that do not exist; return an error."""

@@ -12,7 +12,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum, auto
@@ -244,13 +244,15 @@ def start_traffic(
     folder: Path | None = None,
     leased: bool = True,
     lowered: Mapping[str, int] | None = None,
+    together: Sequence[Sequence[int]] = (),
     settings: Settings | None = None,
 ) -> BackgroundProcess:
     """Start the test traffic of a run unless it runs. Returns when records are acknowledged and consumed.
 
     `group`: prefix of its consumer groups. `folder`: each traffic period gets a folder in it, by default next to the
     artifacts. `leased`: the traffic stops when the run has not held the cluster's lock for 15 minutes. `lowered`:
-    levels that the run lowers; clients that a lower level ends are left out, because they would block it.
+    levels that the run lowers; clients that a lower level ends are left out, because they would block it. `together`:
+    the brokers of each batch that the run restarts.
 
     If traffic was stopped before, a new traffic period starts, and the result covers all periods. A killed period
     continues if this worker can read its journals. Raises RefusedError if the cluster would not accept the traffic.
@@ -268,6 +270,7 @@ def start_traffic(
     of_period: dict[str, Any] = {
         "group": group,
         "brokers": sorted(broker.node_id for broker in cluster.brokers),
+        "together": [list(batch) for batch in together],
         "leased": leased,
         "lowered": dict(lowered or {}),
         "unlocked_s": ALONE_S,

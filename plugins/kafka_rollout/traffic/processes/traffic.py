@@ -201,11 +201,15 @@ class Client:
             self._thread.join(timeout_s)
 
 
-def place_replicas(racks: Mapping[int, str | None], copies: int) -> list[list[int]]:
+def place_replicas(
+    racks: Mapping[int, str | None], copies: int, together: Iterable[Sequence[int]] = ()
+) -> list[list[int]]:
     """Return the brokers of each partition of a topic, its preferred leader first. Each broker leads one.
 
-    `racks`: of all brokers. As far as the racks allow, replicas of a partition are in different ones.
+    `racks`: of all brokers. As far as the brokers allow, replicas of a partition are in different batches (`together`),
+    because a batch with two of them would have to be split, and in different racks.
     """
+    batch_of = {**{broker: broker for broker in racks}, **{one: batch[0] for batch in together for one in batch}}
     of_racks: dict[str | None, list[int]] = defaultdict(list)
     for broker in sorted(racks):
         of_racks[racks[broker]].append(broker)
@@ -217,7 +221,8 @@ def place_replicas(racks: Mapping[int, str | None], copies: int) -> list[list[in
         replicas = [leader]
         while len(replicas) < copies:
             used = {racks[broker] for broker in replicas}
-            replicas.append(min(others, key=lambda broker: (broker in replicas, racks[broker] in used)))
+            stops = {batch_of[broker] for broker in replicas}
+            replicas.append(min(others, key=lambda one: (one in replicas, batch_of[one] in stops, racks[one] in used)))
         placed.append(replicas)
     return placed
 

@@ -41,7 +41,7 @@ from tests.records import change_lock, database_of
 KEY = BackgroundKey(cluster="demo", run_id="run-1", kind=BackgroundKind.TRAFFIC)
 SETTINGS = {
     "period": 1, "before": None, "group": "g",
-    "leased": True, "unlocked_s": 900.0, "lowered": {},
+    "leased": True, "unlocked_s": 900.0, "lowered": {}, "together": [],
 }  # fmt: skip
 PASSED = TrafficVerdict(
     acknowledged=5, stored=5, transactions={"committed": 1}, consumed={"classic": 5}, redelivered={}, unavailable_s={},

@@ -15,7 +15,9 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from kafka_rollout.client.security.client_security import ClientSecurity
 from kafka_rollout.run.traffic import MOST_LEADERSHIPS, Leadership, thin_out
+from kafka_rollout.traffic.processes import main
 from kafka_rollout.traffic.processes import traffic as processes
 from kafka_rollout.traffic.processes.traffic import (
     RECORDS_PER_TRANSACTION,
@@ -213,6 +215,60 @@ def test_each_broker_is_the_preferred_leader_of_a_partition(brokers: int, racks:
     replicas_of = Counter(broker for replicas in placed for broker in replicas)
     if racks < 2 or brokers % racks == 0:
         assert max(replicas_of.values()) - min(replicas_of.values()) <= 3, "none has many more than the others"
+
+
+@pytest.mark.parametrize(
+    ("racks", "batches"),
+    [
+        ({}, [range(1, 6), range(6, 11), range(11, 16), range(16, 21), range(21, 26), range(26, 31)]),
+        ({one: f"r{one % 2}" for one in range(31)}, [range(at, 31, 6) for at in range(1, 7)]),
+    ],
+    ids=["without racks", "two racks"],
+)
+def test_no_partition_splits_a_planned_batch(racks: dict[int, str], batches: list[range]) -> None:
+    placed = place_replicas({broker: racks.get(broker) for broker in range(31)}, 3, batches)
+    assert {replicas[0] for replicas in placed} == {*range(31)}
+    assert not [(batch, replicas) for batch in batches for replicas in placed if len({*batch} & {*replicas}) > 1]
+    assert all(len({*replicas}) == 3 for replicas in placed)
+
+
+class FakeAdmin:
+    """A cluster of four brokers that has both topics of a failed run, led by broker 1 and 2."""
+
+    def __init__(self, settings: Any) -> None:
+        self.added: list[Any] = []
+
+    def describe_cluster(self, **_: Any) -> Any:
+        nodes = [SimpleNamespace(id=broker, rack=None) for broker in (1, 2, 3)]
+        return SimpleNamespace(result=lambda: SimpleNamespace(nodes=nodes))
+
+    def create_topics(self, topics: list[Any], **_: Any) -> dict[str, Any]:
+        def fail() -> None:
+            raise KafkaException(KafkaError(KafkaError.TOPIC_ALREADY_EXISTS))
+
+        return {topic.topic: SimpleNamespace(result=fail) for topic in topics}
+
+    def list_topics(self, topic: str, **_: Any) -> Any:
+        partitions = {number: SimpleNamespace(replicas=[1 + number % 2, 3, 4]) for number in range(6)}
+        return SimpleNamespace(topics={topic: SimpleNamespace(partitions=partitions)})
+
+    def create_partitions(self, more: list[Any], **_: Any) -> dict[str, Any]:
+        self.added += more
+        return {one.topic: SimpleNamespace(result=lambda: None) for one in more}
+
+
+def test_a_broker_that_leads_nothing_in_the_topics_of_a_failed_run_gets_a_partition(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Broker 4 is down, so nothing can be placed on it."""
+    admin = FakeAdmin({})
+    monkeypatch.setattr(main, "AdminClient", lambda settings: admin)
+    settings = {"group": "g", "lowered": {}, "brokers": [1, 2, 3, 4], "together": []}
+    process: Any = SimpleNamespace(settings=settings, folder=str(tmp_path))
+    main.Traffic(process, "127.0.0.1:1", ClientSecurity()).create_topics()
+    assert {one.topic for one in admin.added} == {*processes.TOPICS}
+    assert [one.new_total_count for one in admin.added] == [7, 7]
+    assert [list(one.replica_assignment) for one in admin.added] == [[[3, 1, 2]]] * 2
 
 
 def test_racks_of_different_sizes_are_used_as_far_as_they_go() -> None:
