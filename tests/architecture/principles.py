@@ -462,6 +462,13 @@ PRINCIPLES = (
         "unit/planning/findings/test_unreachable.py",
     ),
     _of(
+        BETWEEN,
+        "A command of the operator after a start can wait for other nodes: nodes that start together are all started "
+        "before one runs.",
+        "observation/node_starts.py:starting",
+        "architecture/test_node_starts.py unit/lowering/test_commands.py unit/roll/test_after_start.py",
+    ),
+    _of(
         HALF,
         "Segments and checkpoints are read as strictly as Kafka reads them, also between two renames.",
         "formats/log_files.py formats/checkpoint_files.py",

@@ -30,6 +30,13 @@ def nodes_of(source: str) -> tuple[ast.AST, ...]:
     return tuple(ast.walk(parsed(source)))
 
 
+def outer_functions(source: str) -> list[ast.FunctionDef]:
+    """The functions and methods of a module, without those inside of functions."""
+    body = parsed(source).body
+    inner = [one for node in body if isinstance(node, ast.ClassDef) for one in node.body]
+    return [one for one in (*body, *inner) if isinstance(one, ast.FunctionDef)]
+
+
 def name_of(node: ast.expr) -> str:
     """The last name of an expression such as `name` or `module.name`; empty for others."""
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""

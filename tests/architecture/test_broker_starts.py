@@ -8,13 +8,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from tests.architecture.rooms import PACKAGE, parsed
+from tests.architecture.rooms import PACKAGE, outer_functions
 
 # Function that starts a node → why no order is needed, or who keeps it.
 STARTS = {
     "lowering/live.py": "controllers that are no brokers; every broker runs",
     "lowering/offline.py:_start": "called by start_in_order for brokers",
     "lowering/offline.py:_start_on_source": "called by start_in_order for brokers",
+    "observation/node_starts.py": "called by the others",
     "lowering/offline.py:install_late": "a controller that did not fetch the snapshot, while the others serve",
     "procedure/rehearsal.py": "copies of nodes, which no client of the cluster reaches",
     "roll/node.py": "its gate needs another in-sync replica",
@@ -22,20 +23,16 @@ STARTS = {
 ORDERED = {"lowering/offline.py:start_brokers", "lowering/offline.py:undo_offline"}
 
 
-def functions(tree: ast.AST) -> Iterator[ast.FunctionDef]:
-    return (one for one in ast.walk(tree) if isinstance(one, ast.FunctionDef))
-
-
 def starters() -> Iterator[str]:
-    """Yield the functions with a call `….runtime.start(…)`."""
+    """Yield the functions with a call `….starts.start(…)` or `….runtime.start(…)`."""
     for path in sorted(PACKAGE.rglob("*.py")):
         name = str(path.relative_to(PACKAGE))
-        for function in functions(parsed(path.read_text())):
+        for function in outer_functions(path.read_text()):
             if any(
                 isinstance(one, ast.Call)
                 and isinstance(one.func, ast.Attribute)
                 and one.func.attr == "start"
-                and ast.unparse(one.func.value).endswith("runtime")
+                and ast.unparse(one.func.value).endswith(("starts", "runtime"))
                 for one in ast.walk(function)
             ):
                 yield f"{name}:{function.name}"
@@ -45,7 +42,7 @@ def users_of_order() -> set[str]:
     path = PACKAGE / "lowering" / "offline.py"
     return {
         f"lowering/offline.py:{function.name}"
-        for function in functions(parsed(path.read_text()))
+        for function in outer_functions(path.read_text())
         if "start_in_order(" in ast.unparse(function)
     }
 

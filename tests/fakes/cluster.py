@@ -238,6 +238,7 @@ class FakeCluster:
         self.updates: list[tuple[dict[str, int], bool]] = []  # (targets, validate_only) that were accepted
         self.stops: list[int] = []
         self.on_prepare: Callable[[int], None] = lambda node_id: None  # called with a node before its stop
+        self.on_started: Callable[[int], None] = lambda node_id: None  # called with a node after its start
         self.movements = Movements()
         self.rounds = 0
         self._next_pid = 1000

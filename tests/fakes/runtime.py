@@ -120,6 +120,11 @@ class FakeRuntime:
         if not self._cluster.runs(node.node_id):
             self._cluster.start(node.node_id)
 
+    def finish_start(self, node: NodeSpec) -> None:
+        self._refuse_unreachable(node)
+        if self._cluster.runs(node.node_id):
+            self._cluster.on_started(node.node_id)
+
     def short_timeouts(self) -> AbstractContextManager[None]:
         return nullcontext()
 

@@ -438,13 +438,13 @@ def _outage(facts: OptionFacts, name: Lowering) -> str:
     if name is Lowering.LIVE:
         measured = [one.without_controller_s for run in facts.runs.values() for one in run.all(LiveLowered)]
         past = f" An earlier live downgrade took {span(measured[0])}." if measured else ""
-        least = absence_estimate([0] * len(spec.controllers)).total_s
+        least = absence_estimate(spec, [0] * len(spec.controllers)).total_s
         return (
             f"At least about {span(least)} without an active controller; more by the size of the metadata log, which "
             f"the approval shows.{past} {UNAVAILABLE[0]}"
         )
     replicas = 0 if facts.observation is None else facts.observation.observed.partitions
-    estimate = outage_estimate(len(spec.nodes), [], replicas, forced_after_s=WITHOUT_QUORUM_S)
+    estimate = outage_estimate(spec, [], replicas, forced_after_s=WITHOUT_QUORUM_S)
     took = [one.seconds for run in facts.runs.values() for one in run.outages if one.seconds is not None]
     past = f" An earlier one took {span(took[0])}." if took else ""
     return (

@@ -14,7 +14,7 @@ metadata_log/log_choice.py has the invariants.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from typing import NoReturn, TypeVar
 
@@ -52,6 +52,7 @@ from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts, ReadPorts, at_once, until
 from kafka_rollout.observation.each_node import on_each
 from kafka_rollout.observation.node_logs import read_last_error
+from kafka_rollout.observation.node_starts import Starts, starting
 from kafka_rollout.observation.node_steps import refuse_other_release
 from kafka_rollout.observation.outage import stop_of_all_is_under_way
 from kafka_rollout.observation.run import ReadRun, Run
@@ -92,7 +93,7 @@ def lower_live(run: Run) -> str:
     Raises HeldError while something holds the stop. Raises RefusedError or TransientError, with every controller that
     responds running on its old log, if the levels were not lowered, and FatalError if they do not serve then. Raises
     TransientError if a leader was elected at the new level, but the controllers do not serve yet, and if too few hosts
-    respond to decide: repeat it.
+    respond to decide: repeat it. Raises FatalError if a command after a start failed: a repeated call runs it again.
     """
     run = check_run(run)
     if run.plan.lowering is not Lowering.LIVE:
@@ -106,26 +107,33 @@ def lower_live(run: Run) -> str:
         run.ports.lock.acting(run.cluster.name, run.ports.run_id, "Lowering metadata.version live"),
         ExitStack() as opened,
     ):
-        done = newest(projections.events_of_this_try(run.history.events()), LiveLowered)
-        if done is not None:  # the nodes can be rolled since
-            return " ".join([done.sentence, *_start_left_behind(run)])
-        opened.enter_context(claiming(run.ports, run.cluster.controllers))  # before the gate, and at once
-        if projections.is_undoing(run.history.events()):
-            finish_undo(run)
-        if not stop_of_all_is_under_way(run):
-            if not quorum_lacks(run):
-                return f"metadata.version is {run.plan.levels[METADATA_VERSION]} already."
-            refuse_held(run, _GATE, _STOP)
-            # Before the gate: the operator's commands can take an hour.
-            at_once(
-                run.ports.runtime.prepare_stop,
-                [one for one in run.cluster.controllers if one.commands_before_stop],
-            )
-            _refuse_unready(run)
-            prepared = opened.enter_context(_prepare(run))
-            refuse_held(run, _GATE, _STOP, is_prepared=True)  # large logs can take many minutes
-            return _lower(run, prepared, opened)
-        return _lower(run, None, opened)
+        with starting(run, run.cluster.controllers) as starts:
+            sentence = _lower_once(run, starts, opened)
+        with suppress(TransientError):  # of a host that does not respond: its controller is left out
+            starts.raise_failed()
+        return sentence
+
+
+def _lower_once(run: Run, starts: Starts, opened: ExitStack) -> str:
+    """Continue where the last call ended; return a sentence."""
+    done = newest(projections.events_of_this_try(run.history.events()), LiveLowered)
+    if done is not None:  # the nodes can be rolled since
+        return " ".join([done.sentence, *_start_left_behind(run, starts)])
+    opened.enter_context(claiming(run.ports, run.cluster.controllers))  # before the gate, and at once
+    if projections.is_undoing(run.history.events()):
+        finish_undo(run, starts)
+    if not stop_of_all_is_under_way(run):
+        if not quorum_lacks(run):
+            return f"metadata.version is {run.plan.levels[METADATA_VERSION]} already."
+        refuse_held(run, _GATE, _STOP)
+        # Before the gate: the operator's commands can take an hour.
+        with_commands = [one for one in run.cluster.controllers if one.commands_before_stop]
+        at_once(run.ports.runtime.prepare_stop, with_commands, most=len(run.cluster.controllers))
+        _refuse_unready(run)
+        prepared = opened.enter_context(_prepare(run))
+        refuse_held(run, _GATE, _STOP, is_prepared=True)  # large logs can take many minutes
+        return _lower(run, starts, prepared, opened)
+    return _lower(run, starts, None, opened)
 
 
 def _refuse_unready(run: Run) -> None:
@@ -181,9 +189,9 @@ def _readable_controller(run: ReadRun) -> NodeSpec:
     raise RefusedError("No controller has a readable metadata log.", remedy="Restore the controllers' directories.")
 
 
-def _lower(run: Run, prepared: PreparedSnapshot | None, opened: ExitStack) -> str:
+def _lower(run: Run, starts: Starts, prepared: PreparedSnapshot | None, opened: ExitStack) -> str:
     """`prepared`: None in a continued call, which prepares the snapshot with the controllers stopped."""
-    controllers = Controllers(run)
+    controllers = Controllers(run, starts)
     with run.ports.runtime.short_timeouts():
         if prepared is not None:
             controllers.refuse_silent_hosts()
@@ -258,7 +266,11 @@ def _start_until_ready(controllers: Controllers) -> str:
         if not wait(EXITED_EVERY_S) or not controllers.all_run(first):
             break
     controllers.start(ordered)
-    return wait(READY_WITHIN_S)
+    lacks = wait(OTHERS_AFTER_S)
+    if lacks:  # the quorum can need a command after a start; else they run when it serves (lower_live)
+        controllers.starts.finish(ordered)
+        lacks = wait(READY_WITHIN_S - OTHERS_AFTER_S)
+    return lacks
 
 
 def _lowered(controllers: Controllers) -> str:
@@ -279,7 +291,7 @@ def _lowered(controllers: Controllers) -> str:
     return sentence
 
 
-def _start_left_behind(run: Run) -> list[str]:
+def _start_left_behind(run: Run, starts: Starts) -> list[str]:
     """Install the snapshot on the controllers that were left out, and start them; return what was done.
 
     Safe with any of their files: the snapshot's leader has a majority, and the controllers start on the release that
@@ -300,7 +312,7 @@ def _start_left_behind(run: Run) -> list[str]:
             raise
         except RolloutError as error:
             run.history.record(OfflineLeftBehind(node_id=node.node_id, sentence=f"Started as it was: {error.sentence}"))
-        _start_unless_it_runs(run, node)
+        _start_unless_it_runs(starts, node)
         return f"Controller {node.node_id} was started."
 
     with run.ports.runtime.short_timeouts():
@@ -309,13 +321,13 @@ def _start_left_behind(run: Run) -> list[str]:
     return [*started.done.values(), *still]
 
 
-def _start_unless_it_runs(run: Run, node: NodeSpec) -> None:
+def _start_unless_it_runs(starts: Starts, node: NodeSpec) -> None:
     """Start a controller that has no process, on the release that the cluster runs. Raises RefusedError if its link or
     its package was changed to another one since the check before the first stop."""
-    process = run.ports.runtime.process(node)
+    process = starts.run.ports.runtime.process(node)
     if process.pid is None:
-        refuse_other_release(node, run.plan.source, process.installed)
-        run.ports.runtime.start(node)
+        refuse_other_release(node, starts.run.plan.source, process.installed)
+        starts.start(node)
 
 
 @dataclass(slots=True)
@@ -323,6 +335,7 @@ class Controllers:
     """The controllers during one call."""
 
     run: Run
+    starts: Starts
     silent: dict[int, str] = field(default_factory=dict)
     """Node id → reason, of controllers whose host did not respond. They are not asked again, so that a host is waited
     for once."""
@@ -401,7 +414,7 @@ class Controllers:
 
         def start(node: NodeSpec) -> None:
             try:
-                _start_unless_it_runs(self.run, node)
+                _start_unless_it_runs(self.starts, node)
             except RolloutError as error:
                 self.not_started[node.node_id] = error.sentence
                 raise
@@ -455,13 +468,13 @@ def undo_or_continue(controllers: Controllers, error: BaseException) -> None:
         raise error
 
 
-def finish_undo(run: Run) -> None:
+def finish_undo(run: Run, starts: Starts) -> None:
     """Finish an undo that was interrupted, or that did not reach every controller.
 
     Returns when every controller was restored, or when a leader was elected on the snapshot in the meantime: then the
     downgrade continues. Raises as undo_or_continue.
     """
-    controllers = Controllers(run)
+    controllers = Controllers(run, starts)
     why = "The undo was interrupted."
     with run.ports.runtime.short_timeouts():
         level = served_level(run.ports)
@@ -544,7 +557,7 @@ def _return_to_old_logs(controllers: Controllers, why: str, error: BaseException
                 _record_restored(run.ports, node, "It runs on its old log.")  # no controller has the snapshot
                 return
             _restore(run, node, epoch)
-        _start_unless_it_runs(run, node)
+        _start_unless_it_runs(controllers.starts, node)
 
     done = on_each(restore, run.cluster.controllers)
     problems = [f"controller {node_id}: {sentence}" for node_id, sentence in done.problems.items()]

@@ -52,6 +52,7 @@ from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts, ReadPorts, at_once, observe_some, until
 from kafka_rollout.observation.each_node import on_each
 from kafka_rollout.observation.node_logs import read_last_error
+from kafka_rollout.observation.node_starts import Starts, finish_starts, starting
 from kafka_rollout.observation.node_steps import (
     install_release,
     last_started_release,
@@ -122,7 +123,11 @@ def stop_all(run: Run) -> tuple[int, ...]:
             )
             for error in brought.failed.values():
                 raise error
-            at_once(lambda node: run_commands_before_stop(NodeRun(run, release_step, node)), run.cluster.nodes)
+            at_once(
+                lambda node: run_commands_before_stop(NodeRun(run, release_step, node)),
+                run.cluster.nodes,
+                most=len(run.cluster.nodes),
+            )
             if any(node.commands_before_stop for node in run.cluster.nodes):  # they can take an hour
                 refuse_new_blockers(run)
             refuse_new_in_logs(run, release_step)
@@ -211,10 +216,13 @@ def _install_on_each(run: Run, left: Sequence[NodeSpec]) -> None:
     reached = [node for node in left if node.node_id not in silent]
     refuse_running(run, reached)
 
-    def install(node: NodeSpec) -> None:
-        run.history.record((install_late if node.node_id in late else install_on)(run, node, path))
+    with starting(run, reached) as starts:
 
-    failed = on_each(install, reached).failed
+        def install(node: NodeSpec) -> None:
+            is_late = node.node_id in late
+            run.history.record(install_late(run, node, path, starts) if is_late else install_on(run, node, path))
+
+        failed = on_each(install, reached).failed
     for node_id, error in failed.items():
         if not (isinstance(error, TransientError) or node_id in late):
             raise error
@@ -256,7 +264,8 @@ def start_controllers(run: Run, *, ready_within_s: float = READY_WITHIN_S) -> tu
     """Start the controllers and wait until they form a quorum at the planned level. Returns the started ids.
 
     For combined nodes this is the point of no return. Raises TransientError while there is no quorum. Raises FatalError
-    for a controller that does not stay up, unless its disk was lost: then its gate waits.
+    for a controller that does not stay up, unless its disk was lost: then its gate waits. A command after a start that
+    fails runs again when the brokers were started (`_finish_starts`).
     """
     run, release_step = _begin(run, "Start the controllers")
     with _acting(run.ports, "Starting the controllers"):
@@ -272,6 +281,7 @@ def start_controllers(run: Run, *, ready_within_s: float = READY_WITHIN_S) -> tu
             )
         if not run.cluster.brokers_alone:
             watch_service(run.ports, ready_within_s, unserved_at)
+            _finish_starts(run)
     return started
 
 
@@ -287,7 +297,10 @@ def start_again(run: Run, node: NodeSpec) -> None:
 
 
 def start_brokers(run: Run, *, ready_within_s: float = READY_WITHIN_S) -> tuple[int, ...]:
-    """Start the brokers; from here no undo is possible. Returns the started ids. The gates show when they are back."""
+    """Start the brokers; from here no undo is possible. Returns the started ids. The gates show when they are back.
+
+    Raises FatalError, with every broker started, for a command after a start that fails also when the cluster serves.
+    """
     run, release_step = _begin(run, "Start the brokers")
     with _acting(run.ports, "Starting the brokers"):
         _refuse_not_installed(run.ports)
@@ -303,6 +316,7 @@ def start_brokers(run: Run, *, ready_within_s: float = READY_WITHIN_S) -> tuple[
         for error in late.values():
             raise error
         watch_service(run.ports, ready_within_s)
+        _finish_starts(run)
     return tuple(started)
 
 
@@ -341,19 +355,31 @@ def _record_before(run: Run, release_step: ReleaseStep) -> None:
 
 def _start(run: Run, release_step: ReleaseStep, chosen: Sequence[NodeSpec]) -> tuple[int, ...]:
     """Start nodes that have the snapshot; one whose host does not respond is left out, and its gate waits."""
-    acted = []
-    for node in chosen:
-        try:
+    with starting(run, chosen) as starts:
+
+        def start(node: NodeSpec) -> bool:
             process = run.ports.runtime.process(node)
             if process.pid is not None:
-                continue
+                return False
             refuse_other_release(node, release_step.to_release, process.installed)
-            run.ports.runtime.start(node)
-            acted.append(node.node_id)
+            starts.start(node)
             record_start(NodeRun(run, release_step, node))
-        except TransientError as error:
-            _leave_out(run.ports, node, error)
-    return tuple(acted)
+            return True
+
+        acted = on_each(start, chosen, in_turn=host_of)
+        refused = [error for error in acted.failed.values() if not isinstance(error, TransientError)]
+        for node_id, error in acted.failed.items():
+            if isinstance(error, TransientError):
+                _leave_out(run.ports, run.cluster.node(node_id), error)
+        if refused:
+            raise refused[0]
+    return tuple(node_id for node_id, was_started in acted.done.items() if was_started)
+
+
+def _finish_starts(run: Run) -> None:
+    """Run the commands after a start that have not ended without an error. A host that does not respond is left out."""
+    with suppress(TransientError):
+        finish_starts(run, run.cluster.nodes)
 
 
 def _with_snapshot(ports: ReadPorts, chosen: Sequence[NodeSpec]) -> list[NodeSpec]:
@@ -461,7 +487,7 @@ def stop_late(run: Run, node: NodeSpec, *, deadline_s: float) -> None:
     run.ports.runtime.stop(node, deadline_s=deadline_s)
 
 
-def install_late(run: Run, node: NodeSpec, snapshot: Path) -> OfflineInstalled:
+def install_late(run: Run, node: NodeSpec, snapshot: Path, starts: Starts) -> OfflineInstalled:
     """Give a stopped node the snapshot, or keep the one that it has fetched from the leader.
 
     A controller that voted since the choice of the log, but has not fetched the snapshot, is started again on its old
@@ -482,7 +508,7 @@ def install_late(run: Run, node: NodeSpec, snapshot: Path) -> OfflineInstalled:
             raise
         step = offline_release_step(run.plan)
         install_release(NodeRun(run, step, node), step.from_release)
-        run.ports.runtime.start(node)
+        starts.start(node)
         raise TransientError(f"{error.sentence} It was started on its old release to fetch the snapshot.") from error
 
 
@@ -518,9 +544,7 @@ def undo_offline(run: Run) -> tuple[int, ...]:
             failed |= _raise_epochs(run, failed)
 
         def start(ready: Sequence[NodeSpec]) -> None:
-            failed.update(
-                on_each(lambda node: _start_on_source(NodeRun(run, release_step, node)), ready, in_turn=host_of).failed
-            )
+            failed.update(_start_on_source(run, release_step, ready))
 
         start([node for node in run.cluster.controllers if node.node_id not in failed])
         brokers = [node for node in run.cluster.brokers_alone if node.node_id not in failed]
@@ -528,6 +552,7 @@ def undo_offline(run: Run) -> tuple[int, ...]:
         restored = sorted(restored_nodes(run.history.events()))
         if failed:
             _raise_for(failed, release_step)
+        finish_starts(run, run.cluster.nodes)  # an undo that has ended does not repeat them
         sentence = f"Nodes started on {release_step.from_release}; restored: {', '.join(map(str, restored)) or 'none'}."
         run.history.record(OfflineUndone(nodes=tuple(restored), sentence=sentence))
         watch_service(run.ports, READY_WITHIN_S)
@@ -579,11 +604,17 @@ def _raise_epochs(run: Run, failed: Mapping[int, RolloutError]) -> Mapping[int, 
     return on_each(raise_epoch, [node for node in run.cluster.controllers if node.node_id not in failed]).failed
 
 
-def _start_on_source(at: NodeRun) -> None:
-    if at.ports.runtime.process(at.node).pid is None:
-        install_release(at, at.release_step.from_release)
-        at.ports.runtime.start(at.node)
-        record_start(NodeRun(at.run, at.release_step.reversed(), at.node))
+def _start_on_source(run: Run, release_step: ReleaseStep, ready: Sequence[NodeSpec]) -> Mapping[int, RolloutError]:
+    """Start the nodes that have no process, in parallel; return node id → error."""
+    with starting(run, ready) as starts:
+
+        def start(node: NodeSpec) -> None:
+            if run.ports.runtime.process(node).pid is None:
+                install_release(NodeRun(run, release_step, node), release_step.from_release)
+                starts.start(node)
+                record_start(NodeRun(run, release_step.reversed(), node))
+
+        return on_each(start, ready, in_turn=host_of).failed
 
 
 def _raise_for(failed: Mapping[int, RolloutError], release_step: ReleaseStep) -> NoReturn:

@@ -45,7 +45,7 @@ def estimate_outage(ports: ReadPorts) -> OutageEstimate:
     """Estimate the outage of an offline downgrade from the metadata logs and the replicas of the cluster."""
     replicas = sum(len(partition.replicas) for partition in ports.admin.partitions())
     sizes = log_sizes(ports, ports.cluster.nodes)
-    return outage_estimate(len(ports.cluster.nodes), sizes, replicas, forced_after_s=WITHOUT_QUORUM_S)
+    return outage_estimate(ports.cluster, sizes, replicas, forced_after_s=WITHOUT_QUORUM_S)
 
 
 def log_sizes(ports: ReadPorts, nodes: Sequence[NodeSpec]) -> list[int]:
@@ -87,8 +87,9 @@ def _order(cluster: ClusterSpec) -> Iterable[str]:
         yield (
             f"The broker that stops last has records that the others lack. For topics with {ENABLE}=true the run "
             "starts it first, also in the undo, and the others of its partitions wait until it serves. This can add "
-            f"the start of a broker to the outage for each of the {len(cluster.brokers_alone)} brokers. If it does not "
-            "return, the run does not start the others. A broker that something else starts before its turn can lose "
+            "the start of a broker, and its commands after it, to the outage for each of the "
+            f"{len(cluster.brokers_alone)} brokers. If it does not return, the run does not start the others. A broker "
+            "that something else starts before its turn can lose "
             "these records."
         )
 
@@ -112,7 +113,7 @@ FACTS = "live/facts.json"
 
 def estimate_absence(ports: ReadPorts) -> AbsenceEstimate:
     """Estimate the time without an active controller from the controllers' metadata logs."""
-    return absence_estimate(log_sizes(ports, ports.cluster.controllers))
+    return absence_estimate(ports.cluster, log_sizes(ports, ports.cluster.controllers))
 
 
 def live_facts(run: ReadRun) -> Sequence[str]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from math import ceil
 
 from kafka_rollout.base.durations import duration
 from kafka_rollout.model.state import ClusterState
-from kafka_rollout.model.topology import ClusterSpec
+from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 
 _SURE_WITHIN_S = 5.0  # bounds with a smaller difference are shown as one number
 
@@ -23,23 +23,31 @@ class DowntimeEstimate:
     start_s: float
     forced_s: float = 0.0
     """Additional seconds if a controller does not stop by itself, which is not known in advance."""
+    commands_s: float = 0.0
+    """Additional seconds that the operator's commands after the starts can take."""
+    before_s: float = 0.0
+    """Seconds that the operator's commands before the first stop can take. They are not in the downtime."""
 
     @property
     def total_s(self) -> float:
-        """Seconds if every controller stops by itself."""
+        """Seconds if every controller stops by itself, without the operator's commands."""
         return self.stop_s + self.snapshot_s + self.install_s + self.start_s
 
     @property
     def longest_s(self) -> float:
-        """Seconds if a controller must be killed."""
-        return self.total_s + self.forced_s
+        """Seconds if a controller must be killed, and the operator's commands take as long as they can."""
+        return self.total_s + self.forced_s + self.commands_s
 
     @property
     def parts(self) -> str:
         more = f", up to {span(self.forced_s)} more if a controller does not stop by itself" if self.forced_s else ""
+        after = f", up to {span(self.commands_s)} more for the commands after it" if self.commands_s else ""
+        before = ""
+        if self.before_s:
+            before = f" Before the first stop, the commands before it take up to {span(self.before_s)}."
         return (
             f"Stop {span(self.stop_s)}{more}; snapshot and its check {span(self.snapshot_s)}; installation "
-            f"{span(self.install_s)}; start {span(self.start_s)}."
+            f"{span(self.install_s)}; start {span(self.start_s)}{after}.{before}"
         )
 
 
@@ -50,7 +58,7 @@ class OutageEstimate(DowntimeEstimate):
     def sentence(self) -> str:
         return (
             f"Expected outage of the whole cluster: {expected(self.total_s, self.longest_s)}. {self.parts} No client "
-            "can produce or consume during this time."
+            "can produce or consume during the outage."
         )
 
 
@@ -61,18 +69,20 @@ class AbsenceEstimate(DowntimeEstimate):
 
     @property
     def sentence(self) -> str:
-        return f"Expected time without an active controller: about {span(self.total_s)}. {self.parts}"
+        longest = f", up to {span(self.longest_s)}" if self.longest_s > self.total_s else ""
+        return f"Expected time without an active controller: about {span(self.total_s)}{longest}. {self.parts}"
 
 
 def outage_estimate(
-    nodes_count: int, log_bytes: Sequence[int], replicas: int, *, forced_after_s: float
+    cluster: ClusterSpec, log_bytes: Sequence[int], replicas: int, *, forced_after_s: float
 ) -> OutageEstimate:
     """Return the estimate: twice the times measured with 3 and 6 nodes on two cores.
 
     Nodes with their own machine start faster but have more data. `log_bytes`: size of each node's metadata log;
     `replicas`: of all partitions. `forced_after_s`: seconds after which a hanging controller is killed. All are stopped
-    in parallel, so it counts once.
+    in parallel, so it counts once. So do the commands of the controllers, and then those of the brokers.
     """
+    nodes_count = len(cluster.nodes)
     largest_mib, all_mib = _mebibytes(log_bytes)
     return OutageEstimate(
         stop_s=5.0 + 2.0 * nodes_count,
@@ -80,14 +90,17 @@ def outage_estimate(
         snapshot_s=10.0 + 2.0 * largest_mib,
         install_s=1.0 * nodes_count + 0.05 * all_mib,
         start_s=15.0 + 3.0 * nodes_count + 0.005 * replicas,
+        commands_s=_after_s(cluster.controllers) + _after_s(cluster.brokers_alone),
+        before_s=_before_s(cluster.nodes),
     )
 
 
-def absence_estimate(log_bytes: Sequence[int]) -> AbsenceEstimate:
+def absence_estimate(cluster: ClusterSpec, log_bytes: Sequence[int]) -> AbsenceEstimate:
     """Return the estimate: at least the times measured with 3 controllers on two cores, and with 100,000 partitions.
 
     `log_bytes`: size of each controller's metadata log (12 MiB with these partitions). The log is replayed before the
-    stop. After it, only its end is replayed, but the whole metadata is written again and checked.
+    stop. After it, only its end is replayed, but the whole metadata is written again and checked. The commands after
+    the starts count only if the controllers do not serve without them.
     """
     largest_mib, all_mib = _mebibytes(log_bytes)
     return AbsenceEstimate(
@@ -95,7 +108,19 @@ def absence_estimate(log_bytes: Sequence[int]) -> AbsenceEstimate:
         snapshot_s=3.0 + 2.0 * largest_mib,
         install_s=0.3 * len(log_bytes) + 0.05 * all_mib,
         start_s=15.0,
+        commands_s=_after_s(cluster.controllers),
+        before_s=_before_s(cluster.controllers),
     )
+
+
+def _before_s(nodes: Iterable[NodeSpec]) -> float:
+    """Return the longest time of the commands of nodes before a stop, which run on all of them at once."""
+    return max((node.commands_before_stop_s for node in nodes), default=0.0)
+
+
+def _after_s(nodes: Iterable[NodeSpec]) -> float:
+    """Return the longest time of the commands of nodes after a start, which run on all of them at once."""
+    return max((node.commands_after_start_s for node in nodes), default=0.0)
 
 
 def _mebibytes(sizes: Sequence[int]) -> tuple[float, float]:

@@ -196,6 +196,16 @@ class NodeSpec:
         """The operator's commands before a stop (NodeChanges.prepare_stop)."""
         return () if self.service is None else self.service.before_stop
 
+    @property
+    def commands_after_start(self) -> tuple[HostCommand, ...]:
+        """The operator's commands after a start (NodeChanges.finish_start)."""
+        return () if self.service is None else self.service.after_start
+
+    @property
+    def commands_after_start_s(self) -> float:
+        """The longest time in seconds that `commands_after_start` take before they count as failed."""
+        return sum(one.timeout_s for one in self.commands_after_start)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutsideCondition:

@@ -358,6 +358,10 @@ class NodeChanges(Protocol):
     def start(self, node: NodeSpec) -> None:
         """Start the installed release unless the process is running already; does not wait for readiness."""
 
+    def finish_start(self, node: NodeSpec) -> None:
+        """Run the operator's commands after a start; nothing if the node has no process or no commands. A repeated call
+        runs them again. Raises FatalError for a command that fails."""
+
 
 class NodeRuntime(NodeQueries, NodeChanges, Protocol):
     """Nodes by their processes and hosts."""

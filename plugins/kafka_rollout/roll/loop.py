@@ -69,6 +69,7 @@ from kafka_rollout.observation.run import NodeRun, Run
 from kafka_rollout.roll.gate_checks import check_gates, watch_of
 from kafka_rollout.roll.node import (
     find_down_first,
+    finish_nodes,
     must_roll_back,
     needs_replacement,
     refuse_restart,
@@ -305,6 +306,8 @@ def replace(roll: Roll, batch: BatchStep) -> bool:
         if part is Part.GATE_BEFORE:
             nodes = _nodes_to_stop(events, batch, nodes)
         replace_nodes(run, batch.release_step, nodes)
+    elif part is Part.GATE_AFTER:
+        finish_nodes(run, batch.release_step, nodes)
     if has_nodes_left(roll, batch):
         return True
     _record_done(roll, batch, BatchPart.REPLACE)

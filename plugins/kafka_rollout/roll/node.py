@@ -23,6 +23,7 @@ from kafka_rollout.model.plan import Lowering, Plan, ReleaseStep
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.observation.cluster_ports import observe
 from kafka_rollout.observation.node_logs import read_last_error
+from kafka_rollout.observation.node_starts import Starts, finish_starts, starting
 from kafka_rollout.observation.node_steps import (
     NodeStepState,
     install_release,
@@ -42,6 +43,7 @@ from kafka_rollout.roll.gate_checks import check_stop_is_safe, load_before_stop,
 from kafka_rollout.roll.metadata_logs import make_readable
 from kafka_rollout.roll.stop import check_batch, files_once, prepare_stop, refuse_unread, refuse_unsafe_node_stop
 from kafka_rollout.run.events import ApprovalOf
+from kafka_rollout.run.projections.nodes import unfinished_starts
 
 _METADATA_LOGS = Lock()  # Kafka's classes for metadata logs run in one JVM
 
@@ -62,10 +64,10 @@ def replace_nodes(run: Run, release_step: ReleaseStep, nodes: Sequence[NodeSpec]
     Returns the ids of the nodes that were started now.
 
     No node is stopped before every node can be stopped and has its state recorded. Then they are stopped and started at
-    the same time. Returns after the starts; the gate AFTER_START shows whether a node is back. Idempotent and resumable
-    after a kill, with one start per release. Raises RefusedError (approval invalid, unknown release), TransientError
-    (a gate before the stop does not pass now, or no response: call again), FatalError (a process is gone after the
-    start: retry or roll back).
+    the same time. Returns after the starts and the operator's commands after them; the gate AFTER_START shows whether a
+    node is back. Idempotent and resumable after a kill, with one start per release. Raises RefusedError (approval
+    invalid, unknown release), TransientError (a gate before the stop does not pass now, or no response: call again),
+    FatalError (a process is gone after the start: retry or roll back; a command failed: call again).
     """
     if run.plan.lowering is Lowering.OFFLINE:
         raise RefusedError(
@@ -100,13 +102,28 @@ def replace_nodes(run: Run, release_step: ReleaseStep, nodes: Sequence[NodeSpec]
         if len(nodes) > 1 and stopping:
             check_batch(run, release_step, nodes, stopping, has_begun=begun)
 
-        def act(node: NodeSpec) -> None:
-            if node in stopping:
-                _stop(NodeRun(run, release_step, node))
-            _start(NodeRun(run, release_step, node))
+        with starting(run, nodes) as starts:
 
-        _at_the_same_time(act, needed)
+            def act(node: NodeSpec) -> None:
+                if node in stopping:
+                    _stop(NodeRun(run, release_step, node))
+                _start(NodeRun(run, release_step, node), starts)
+
+            _at_the_same_time(act, needed)
+        starts.raise_failed()
         return tuple(node.node_id for node in needed)
+
+
+def finish_nodes(run: Run, release_step: ReleaseStep, nodes: Sequence[NodeSpec]) -> None:
+    """Run the operator's commands after the starts of nodes again, if they failed or an earlier call was killed."""
+    due = unfinished_starts(run.history.events())
+    left = [node for node in nodes if node.node_id in due]
+    if not left:
+        return
+    what = words.nodes(node.node_id for node in left)
+    _begin(run, release_step, what, "Finish the start of")
+    with run.ports.lock.acting(run.cluster.name, run.ports.run_id, f"Finishing the start of {what}"):
+        finish_starts(run, left)
 
 
 def _at_the_same_time(act: Callable[[NodeSpec], None], nodes: Sequence[NodeSpec]) -> None:
@@ -141,7 +158,9 @@ def restart_node(at: NodeRun, together: Sequence[NodeSpec] = ()) -> None:
             refuse_unsafe_node_stop(at, check_stop_is_safe(at.run, at.node, together))
             # *Retry* comes from a named approver, which is required for a kill.
             _stop(at, force=True)
-        _start(at)
+        with starting(at.run, [at.node]) as starts:
+            _start(at, starts)
+        starts.raise_failed()
 
 
 def was_stopped(run: Run, release_step: ReleaseStep, node_id: int) -> bool:
@@ -236,7 +255,7 @@ def _stop(at: NodeRun, *, force: bool = False) -> None:
     stop_node(at, deadline_s=STOP_S, force=force)
 
 
-def _start(at: NodeRun) -> None:
+def _start(at: NodeRun, starts: Starts) -> None:
     began = at.ports.clock.monotonic()
     with _METADATA_LOGS:
         make_readable(at)
@@ -244,5 +263,5 @@ def _start(at: NodeRun) -> None:
     _refuse_other_release(at)  # again: the stop can have taken minutes
     if not at.release_step.restarts:
         install_release(at, release)
-    at.ports.runtime.start(at.node)
+    starts.start(at.node)
     record_start(at, seconds=at.ports.clock.monotonic() - began)

@@ -76,6 +76,39 @@ class Started(NodeEvent, kind="started"):
         return f"{words.place(self.release_step, self.node_id)}: started"
 
 
+class StartingWithCommands(Event, kind="starting-with-commands"):
+    """Recorded before the start of a node with the operator's commands after a start, which are due from now on."""
+
+    node_id: int
+    commands: int
+    at_most_s: float
+    """Sum of their time limits."""
+
+    def line(self, words: Words) -> str:
+        many = count(self.commands, "command")
+        return f"node {self.node_id}: starting, with {many} after the start, at most {duration(self.at_most_s)}"
+
+
+class StartFinished(Event, kind="start-finished"):
+    """The commands after a start ended without an error."""
+
+    node_id: int
+    seconds: float
+
+    def line(self, words: Words) -> str:
+        return f"node {self.node_id}: the commands after the start ended in {duration(self.seconds)}"
+
+
+class StartUnfinished(Event, kind="start-unfinished"):
+    """A command after a start failed. A repeated step runs the commands of the node again."""
+
+    node_id: int
+    sentence: str
+
+    def line(self, words: Words) -> str:
+        return f"node {self.node_id}: warning: {self.sentence}"
+
+
 class InstalledWithError(NodeEvent, kind="installed-with-error"):
     """The release is installed, and something failed in its installation, such as the script of another package."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kafka_rollout.metadata_log.outage import Outage, not_serving, outage_estimate, unwritable
+from kafka_rollout.metadata_log.outage import Outage, OutageEstimate, not_serving, outage_estimate, unwritable
 from kafka_rollout.model.state import (
     ClusterState,
     NodeFeatures,
@@ -13,17 +13,32 @@ from kafka_rollout.model.state import (
     ProcessState,
     RegisteredNodes,
 )
+from kafka_rollout.model.topology import HostCommand, ServiceSpec
 from tests.fakes.cluster import make_spec
 
 
+def estimate(nodes: int, log_mib: int = 1, replicas: int = 100, **service: tuple[HostCommand, ...]) -> OutageEstimate:
+    spec = make_spec()
+    hosts = tuple(replace(node, service=ServiceSpec(host="kafka", **service)) for node in spec.nodes[:nodes])
+    return outage_estimate(replace(spec, nodes=hosts), [log_mib << 20] * nodes, replicas, forced_after_s=60)
+
+
 def test_the_outage_grows_with_nodes_with_the_log_and_with_replicas() -> None:
-    small = outage_estimate(3, [1 << 20] * 3, 100, forced_after_s=60)
+    small = estimate(3)
     assert small.total_s == small.stop_s + small.snapshot_s + small.install_s + small.start_s
-    assert outage_estimate(6, [1 << 20] * 6, 100, forced_after_s=60).total_s > small.total_s
-    assert outage_estimate(3, [200 << 20] * 3, 100, forced_after_s=60).snapshot_s > small.snapshot_s + 100
-    assert outage_estimate(3, [1 << 20] * 3, 100_000, forced_after_s=60).start_s > small.start_s
+    assert estimate(6).total_s > small.total_s
+    assert estimate(3, log_mib=200).snapshot_s > small.snapshot_s + 100
+    assert estimate(3, replicas=100_000).start_s > small.start_s
     assert small.longest_s == small.total_s + 60
     assert "about 51 s, up to 111 s. Stop 11 s, up to 60 s more if a controller does not stop" in small.sentence
+
+
+def test_the_operators_commands_are_in_the_estimate_as_they_run_on_all_nodes_of_a_kind_at_once() -> None:
+    drain, undrain = HostCommand(command="drain", timeout_s=600.0), HostCommand(command="undrain", timeout_s=100.0)
+    plain, found = estimate(6), estimate(6, before_stop=(drain,), after_start=(undrain, undrain))
+    assert (found.total_s, found.longest_s) == (plain.total_s, plain.longest_s + 2 * 200)
+    assert "up to 7 min more for the commands after it. Before the first stop, the commands" in found.sentence
+    assert "the commands before it take up to 10 min." in found.sentence
 
 
 def test_a_measured_outage_is_a_range_where_no_check_ran() -> None:

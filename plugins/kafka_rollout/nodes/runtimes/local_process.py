@@ -279,6 +279,9 @@ class LocalProcessRuntime:
                 running = _spawn(command, home)
             _record_start(home, running, release, log, output)
 
+    def finish_start(self, node: NodeSpec) -> None:
+        """Nothing, as in `prepare_stop`."""
+
     def short_timeouts(self) -> AbstractContextManager[None]:
         return nullcontext()
 

@@ -94,6 +94,6 @@ class NoRuntime:
         return None
 
     # The other calls of the port: every change is refused, and these values do not exist here.
-    bring = prepare_stop = stop = install = start = end_claims = _refuse
+    bring = prepare_stop = stop = install = start = finish_start = end_claims = _refuse
     starts = log_tail = checkpoints = start_files = _empty
     host = directory_formats = metadata_log_dir = process_log = named_files = find_classes = _none

@@ -21,6 +21,8 @@ from kafka_rollout.run.step_events import (
     PreparingStop,
     Rehearsed,
     Started,
+    StartFinished,
+    StartingWithCommands,
     Stopping,
     StopPrepared,
 )
@@ -151,6 +153,18 @@ def last_act_on_node(events: Sequence[Event], release_step: str, node_id: int) -
     acts = (event for event in reversed(events) if isinstance(event, Stopping | Started) and event.node_id == node_id)
     last = next(acts, None)
     return last if last is not None and last.release_step == release_step else None
+
+
+def unfinished_starts(events: Sequence[Event]) -> frozenset[int]:
+    """Return the nodes whose commands after their last start have not ended without an error."""
+    found: set[int] = set()
+    for event in events:
+        match event:
+            case StartingWithCommands():
+                found.add(event.node_id)
+            case StartFinished():
+                found.discard(event.node_id)
+    return frozenset(found)
 
 
 def stop_is_prepared(events: Sequence[Event], release_step: str, node_id: int) -> bool:

@@ -38,7 +38,11 @@ def node_of(**service: object) -> NodeSpec:
 
 
 NODE = node_of()
-PREPARED = node_of(before_stop=(HostCommand(command="drain 1"),), install=HostCommand(command="install {release}"))
+PREPARED = node_of(
+    before_stop=(HostCommand(command="drain 1"),),
+    after_start=(HostCommand(command="drain 0"),),
+    install=HostCommand(command="install {release}"),
+)
 
 
 def runtime_on(host: FakeHost) -> SshServiceRuntime:
@@ -54,6 +58,7 @@ CALLS: dict[str, Callable[[SshServiceRuntime], object]] = {
     "stop": lambda runtime: runtime.stop(PREPARED, deadline_s=180),
     "install": lambda runtime: runtime.install(PREPARED, R431, [CHANGE]),
     "start": lambda runtime: runtime.start(PREPARED),
+    "finish_start": lambda runtime: runtime.finish_start(PREPARED),
     "claim": lambda runtime: runtime.claim(PREPARED, CLAIM),
     "end_claims": lambda runtime: runtime.end_claims(PREPARED, [CLAIM], changed=True),
 }
@@ -61,7 +66,7 @@ CALLS: dict[str, Callable[[SshServiceRuntime], object]] = {
 
 @pytest.mark.parametrize("call", sorted(calls_of(NodeChanges)))
 def test_every_change_of_a_host_is_refused_by_the_fence_when_it_reaches_the_runtime(call: str) -> None:
-    runs = call in ("prepare_stop", "stop")
+    runs = call in ("prepare_stop", "stop", "finish_start")
     host = FakeHost(**({} if runs else {"active": "failed", "sub": "failed", "pid": 0}))
     files = dict(host.files)
     runtime, checks = runtime_on(host), [0]

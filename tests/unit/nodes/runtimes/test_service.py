@@ -273,7 +273,9 @@ def test_the_operators_commands_run_before_the_stop_and_after_the_start() -> Non
     runtime.prepare_stop(node)
     runtime.stop(node, deadline_s=180)
     runtime.prepare_stop(node)  # without a process
+    runtime.finish_start(node)
     runtime.start(node)
+    runtime.finish_start(node)
     assert [line.split()[0:2] for line in host.history if line.split()[0] in ("drain", "systemctl")] == [
         ["drain", "1"],
         ["systemctl", "stop"],

@@ -475,7 +475,10 @@ class SshServiceRuntime(HostCommands):
             if not has_begun(unit):
                 return  # the unit shows the process before: the gate tells that there is none
         self._record_start(node, unit, installed, place)
-        self._run_commands(node, service_of(node).after_start, "after_start")
+
+    def finish_start(self, node: NodeSpec) -> None:
+        if self.unit(node).pid is not None:
+            self._run_commands(node, service_of(node).after_start, "after_start")
 
     def short_timeouts(self) -> AbstractContextManager[None]:
         return self.shell.short_timeouts()
