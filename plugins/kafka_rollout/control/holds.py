@@ -32,7 +32,7 @@ from kafka_rollout.model.plan import ReleaseStep
 from kafka_rollout.model.topology import AppliesTo, OutsideCondition
 from kafka_rollout.observation.cluster_ports import ReadPorts, at_once
 from kafka_rollout.observation.node_steps import has_begun, is_rollback_step, stop_is_under_way
-from kafka_rollout.observation.outage import stop_of_all_is_under_way
+from kafka_rollout.observation.outage import stop_of_all_is_over, stop_of_all_is_under_way
 from kafka_rollout.observation.run import NodeRun, ReadRun, Run
 from kafka_rollout.planning.batches import NODE_S, find_racks
 from kafka_rollout.run.events import Event, StoppedByOperator
@@ -183,8 +183,9 @@ def check_begin(run: Run, gate: Gate, *, not_before: float = 0.0) -> GateCheck:
     A node step that has begun is never held, nor are the other nodes of its batch: one of them is down, goes down by
     this stop, or runs the new release. A node that was started again since its recorded stop is held as before a first
     one. While nodes are down by the stop of an offline or live downgrade there is no safe point: its steps must start
-    them again. The maintenance window and conditions from outside hold stops, but not those of a rollback, which an
-    approver decided. Raises StoppedError, and records it, if an operator asked for the end of the run.
+    them again. What follows these steps is held. The maintenance window and conditions from outside hold stops, but not
+    those of a rollback, which an approver decided. Raises StoppedError, and records it, if an operator asked for the
+    end of the run.
     """
     terms, events, step = run.plan.terms, run.history.events(), gate.release_step
     found: list[GateCondition] = []
@@ -228,7 +229,8 @@ def _check_window(
 
 def _has_begun(run: Run, gate: Gate, events: Sequence[Event]) -> bool:
     if gate.node is None:
-        return stop_of_all_is_under_way(run)
+        follows = gate.kind is GateKind.NEXT_CHANGE and stop_of_all_is_over(run)
+        return not follows and stop_of_all_is_under_way(run)
     release_step, node = gate.subject
     batch = release_step.batch_of(node.node_id)
     return (

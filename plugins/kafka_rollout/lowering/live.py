@@ -123,17 +123,34 @@ def _lower_once(run: Run, starts: Starts, opened: ExitStack) -> str:
     if projections.is_undoing(run.history.events()):
         finish_undo(run, starts)
     if not stop_of_all_is_under_way(run):
+        is_chosen = projections.chosen_log(run.history.events()) is not None  # something else started them since
         if not quorum_lacks(run):
+            if is_chosen:  # with the snapshot
+                return _lower(run, starts, None, opened)
             return f"metadata.version is {run.plan.levels[METADATA_VERSION]} already."
         refuse_held(run, _GATE, _STOP)
         # Before the gate: the operator's commands can take an hour.
         with_commands = [one for one in run.cluster.controllers if one.commands_before_stop]
         at_once(run.ports.runtime.prepare_stop, with_commands, most=len(run.cluster.controllers))
         _refuse_unready(run)
+        if is_chosen:
+            _end_try(Controllers(run, starts))
+            return _lower_once(run, starts, opened)
         prepared = opened.enter_context(_prepare(run))
         refuse_held(run, _GATE, _STOP, is_prepared=True)  # large logs can take many minutes
         return _lower(run, starts, prepared, opened)
     return _lower(run, starts, None, opened)
+
+
+def _end_try(controllers: Controllers) -> None:
+    """End the try of a killed call whose controllers something else has started on their old logs: the chosen log lacks
+    what they wrote since. A call that follows begins another one, or continues if they have used the snapshot."""
+    run, why = controllers.run, "The controllers were started again after the log was chosen."
+    with run.ports.runtime.short_timeouts():
+        if projections.snapshot_is_written(run.history.events()):
+            _decide(controllers, why, None)
+        else:
+            _return_without_snapshot(controllers, why, None)
 
 
 def _refuse_unready(run: Run) -> None:
@@ -201,7 +218,7 @@ def _lower(run: Run, starts: Starts, prepared: PreparedSnapshot | None, opened: 
         try:
             if controllers.snapshot_has_majority:
                 _install_on_others(controllers)
-            else:
+            elif prepared is not None or not serves_at_level(run):  # else the others fetch it from the leader
                 _install(controllers, prepared or opened.enter_context(_prepare(run)))
             waits_for = _start_until_ready(controllers)
             if waits_for:
@@ -462,10 +479,14 @@ def undo_or_continue(controllers: Controllers, error: BaseException) -> None:
     elif projections.snapshot_is_written(run.history.events()):
         _decide(controllers, why, error)
     else:
-        run.history.record(OfflineUndoing(sentence="No controller has the snapshot."))
-        _return_to_old_logs(controllers, why, error, epoch=None)
+        _return_without_snapshot(controllers, why, error)
     if not isinstance(error, RolloutError):
         raise error
+
+
+def _return_without_snapshot(controllers: Controllers, why: str, error: BaseException | None) -> None:
+    controllers.run.history.record(OfflineUndoing(sentence="No controller has the snapshot."))
+    _return_to_old_logs(controllers, why, error, epoch=None)
 
 
 def finish_undo(run: Run, starts: Starts) -> None:

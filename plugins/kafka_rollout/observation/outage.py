@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kafka_rollout.base.errors import RolloutError
 from kafka_rollout.metadata_log.log_choice import has_majority
 from kafka_rollout.metadata_log.outage import (
@@ -17,12 +19,18 @@ from kafka_rollout.observation.cluster_ports import (
 )
 from kafka_rollout.observation.each_node import on_each
 from kafka_rollout.observation.node_steps import last_started_release, offline_release_step, stop_is_under_way
-from kafka_rollout.observation.run import NodeRun, Run
+from kafka_rollout.observation.run import NodeRun, ReadRun, Run
+from kafka_rollout.run.events import Event
 from kafka_rollout.run.projections import offline as projections
+from kafka_rollout.run.projections.nodes import unfinished_starts
 from kafka_rollout.run.projections.offline import unwritable_before
 from kafka_rollout.run.step_events import (
+    LiveKept,
+    LiveLowered,
     OfflineServed,
+    OfflineUndoing,
     OfflineWritable,
+    Started,
 )
 from kafka_rollout.run.view import RunView
 
@@ -32,14 +40,15 @@ def stop_of_all_is_under_way(run: Run) -> bool:
     because it must start them again.
 
     A stop that only the history shows did not happen, or its nodes were started again. Then everything is checked
-    again, because the state of the cluster can have changed since. After the choice of the log, its steps decide.
+    again, because the state of the cluster can have changed since. After the choice of the log, the steps of an offline
+    downgrade decide. See `stop_of_all_is_over` for what follows them.
     """
     events = run.history.events()
     if not projections.stop_has_begun(events):
         return False
-    if projections.chosen_log(events) is not None:
-        return True
     is_live = run.plan.lowering is Lowering.LIVE  # it kills the controllers at once, and records no stop of a node
+    if projections.chosen_log(events) is not None:
+        return not (is_live and _controllers_were_started_again(run, events))
 
     def is_down(node: NodeSpec) -> bool:
         process = run.ports.runtime.process(node)
@@ -52,6 +61,34 @@ def stop_of_all_is_under_way(run: Run) -> bool:
     # Without a broker nothing is served, and no check could pass: only the steps of this stop start them again.
     serves_none = down >= {node.node_id for node in run.cluster.brokers}
     return bool(down) and (is_live or serves_none or not were_started_again(run))
+
+
+def _controllers_were_started_again(run: Run, events: Sequence[Event]) -> bool:
+    """Return whether a majority of the voters run without the snapshot of a live downgrade, so that they can serve.
+
+    The log was chosen while a majority was stopped, so something else has started them since. The undo starts them,
+    too, and what it decided stays.
+    """
+    if any(projections.has_event(events, kind) for kind in (OfflineUndoing, LiveKept, LiveLowered)):
+        return False
+    voters, installed = projections.voters_before_stop(events) or (), projections.installed_on(events)
+    asked = [one for one in run.cluster.controllers if one.node_id in voters and one.node_id not in installed]
+    seen = on_each(run.ports.runtime.process, asked).done
+    return has_majority(voters, [node_id for node_id, process in seen.items() if process.pid is not None])
+
+
+def stop_of_all_is_over(run: ReadRun) -> bool:
+    """Return whether the steps after the stop of all nodes or controllers of this try have started every node again, so
+    that a pause leaves none of them down."""
+    events = run.history.events()
+    if run.plan.lowering is Lowering.LIVE:
+        return projections.has_event(events, LiveLowered)
+    acts = projections.last_acts(events)
+    return (
+        projections.has_passed_no_return(events)
+        and all(isinstance(acts.get(node.node_id), Started) for node in run.cluster.nodes)
+        and not unfinished_starts(events)
+    )
 
 
 def were_started_again(run: Run) -> bool:

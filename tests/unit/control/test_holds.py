@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.base.errors import RefusedError, StoppedError, UserError
+from kafka_rollout.base.errors import RefusedError, StoppedError, TransientError, UserError
 from kafka_rollout.control.approval import record_approval
-from kafka_rollout.control.holds import HeldError
+from kafka_rollout.control.holds import HeldError, refuse_held
 from kafka_rollout.gates.control import Reading
 from kafka_rollout.gates.gate import GateKind
 from kafka_rollout.lowering import live
 from kafka_rollout.lowering.live import lower_live
+from kafka_rollout.lowering.lowered_snapshot import install_on
 from kafka_rollout.lowering.offline import choose, install_snapshot, stop_all, undo_offline
 from kafka_rollout.lowering.outage_facts import shown_facts
 from kafka_rollout.model.plan import Lowering
@@ -35,15 +36,16 @@ from kafka_rollout.run.events import (
     StopAsked,
     events_of,
 )
-from kafka_rollout.run.projections.offline import stop_has_begun
-from kafka_rollout.run.step_events import OfflineStopping
+from kafka_rollout.run.projections.offline import chosen_log, stop_has_begun
+from kafka_rollout.run.step_events import OfflineLogChosen, OfflineStopping
 from tests.fakes.cluster import R431, FakeCluster
 from tests.fakes.dying_files import KilledError
+from tests.fakes.metadata_logs import FakeMetadataLogs, FakePrepared
 from tests.fakes.ports import fake_ports
 from tests.fakes.runtime import FakeRuntime
 from tests.integration.harness.faults.without_live import stage_no_live
 from tests.plans import downgrade_request
-from tests.unit.lowering.test_offline import R421
+from tests.unit.lowering.test_offline import FORWARD, R421
 
 LAG = OutsideCondition(name="lag", query="sum(lag)", requires="< 5")
 GOOD, BAD, UNKNOWN = Reading(value=1), Reading(value=9), Reading(problem="No response.", remedy="Start it.")
@@ -94,6 +96,14 @@ class World:
 
     def stop(self) -> object:
         return self.act(Run(self.ports, self.plan))
+
+    def stop_patiently(self) -> object:
+        """Repeat it as a run does, ten minutes later, if controllers were started too short a time ago."""
+        try:
+            return self.stop()
+        except TransientError:
+            self.start_all()
+            return self.stop()
 
 
 @pytest.fixture
@@ -245,6 +255,98 @@ def test_nodes_that_were_started_after_the_choice_of_the_log_are_not_stopped_unt
     record_approval(world.ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "another try")
     world.stop()
     install_snapshot(Run(world.ports, world.plan))
+
+
+@pytest.mark.parametrize("change", [(FakePrepared, "write"), (FakeMetadataLogs, "install")], ids=["write", "install"])
+def test_controllers_that_somebody_started_after_the_choice_of_the_log_are_held_as_before_a_first_stop(
+    staged: Callable[..., World], monkeypatch: pytest.MonkeyPatch, change: tuple[type, str]
+) -> None:
+    world = staged(LIVE)
+
+    def killed(*_: object, **of: object) -> None:
+        raise KilledError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(*change, killed)
+        patch.setattr(live, "undo_or_continue", killed)
+        with pytest.raises(KilledError):
+            world.stop()
+    assert chosen_log(world.ports.run.events()) is not None
+    world.start_all()
+    stops = list(world.cluster.stops)
+    world.ask(PauseAsked)
+    with pytest.raises(HeldError, match="paused by bob"):
+        world.stop()
+    assert world.cluster.stops == stops
+    world.ask(ResumeAsked)
+    assert "metadata.version is 29 on the controllers" in str(world.stop_patiently())
+    assert all(node.running for node in world.cluster.nodes.values())
+    chosen = [event.log for event in events_of(world.ports.run.events(), OfflineLogChosen)]
+    assert len(chosen) == 2, "the log is chosen again, because the first choice lacks what they wrote"
+
+
+def test_controllers_that_somebody_started_on_the_snapshot_are_not_stopped(
+    staged: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run was killed after the installation, and before its record."""
+    world = staged(LIVE)
+
+    def killed(*given: Any) -> None:
+        install_on(*given)
+        raise KilledError
+
+    def dies(*_: object) -> None:
+        raise KilledError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(live, "install_on", killed)
+        patch.setattr(live, "undo_or_continue", dies)
+        with pytest.raises(KilledError):
+            world.stop()
+    world.start_all()
+    stops = list(world.cluster.stops)
+    world.ask(PauseAsked)
+    assert "metadata.version is 29 on the controllers" in str(world.stop())
+    assert world.cluster.stops == stops
+
+
+def test_a_controller_that_was_started_while_the_others_are_down_is_stopped_for_the_snapshot(
+    staged: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing holds the steps that start the others again."""
+    world = staged(LIVE)
+
+    def killed(*_: object, **of: object) -> None:
+        raise KilledError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FakeMetadataLogs, "install", killed)
+        patch.setattr(live, "undo_or_continue", killed)
+        with pytest.raises(KilledError):
+            world.stop()
+    world.cluster.start(1)
+    world.ask(PauseAsked)
+    assert "metadata.version is 29 on the controllers" in str(world.stop())
+    assert world.cluster.stops.count(1) == 2
+
+
+@pytest.mark.parametrize("where", [OFFLINE, LIVE])
+def test_what_follows_a_downgrade_that_has_started_every_node_is_held(
+    staged: Callable[..., World], where: Lowering
+) -> None:
+    world = staged(where)
+    run = Run(world.ports, world.plan)
+    world.stop()
+    if where is OFFLINE:
+        for step in FORWARD[1:6]:
+            step(run)
+        world.ask(PauseAsked)
+        refuse_held(run)  # the brokers are down
+        FORWARD[6](run)
+    else:
+        world.ask(PauseAsked)
+    with pytest.raises(HeldError, match="paused by bob"):
+        refuse_held(run)
 
 
 @pytest.mark.parametrize("where", [OFFLINE, LIVE])

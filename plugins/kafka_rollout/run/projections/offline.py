@@ -121,8 +121,13 @@ def is_undoing(events: Sequence[Event]) -> bool:
     return bool(turns) and isinstance(turns[-1], OfflineUndoing)
 
 
+def has_event(events: Sequence[Event], kind: type[Event]) -> bool:
+    """Return whether this try has an event of a kind."""
+    return has(events_of_this_try(events), kind)
+
+
 def has_passed_no_return(events: Sequence[Event]) -> bool:
-    return has(events_of_this_try(events), OfflineNoReturn)
+    return has_event(events, OfflineNoReturn)
 
 
 def can_be_undone(events: Sequence[Event]) -> bool:
