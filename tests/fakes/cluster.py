@@ -396,6 +396,10 @@ class FakeCluster:
         self._elect_controller()
 
     def start(self, node_id: int) -> None:
+        with self._guard:  # nodes start at the same time
+            self._start(node_id)
+
+    def _start(self, node_id: int) -> None:
         node = self.nodes[node_id]
         self._next_pid += 1
         node.pid = self._next_pid
@@ -445,8 +449,9 @@ class FakeCluster:
         return bool(elections.of(topic))
 
     def lose_power(self, node_id: int) -> None:
-        self.nodes[node_id].running = None
-        self._elect_controller()
+        with self._guard:
+            self.nodes[node_id].running = None
+            self._elect_controller()
 
     def _elect_controller(self) -> None:
         if not self.has_quorum:
