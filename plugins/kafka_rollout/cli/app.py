@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextvars import copy_context
 from functools import wraps
 from importlib import import_module
 from importlib.metadata import version
@@ -85,7 +86,7 @@ _SUBJECTS: Mapping[str, Mapping[str, str]] = {
 COMMANDS: Mapping[str, str] = {name: where for listed in _SUBJECTS.values() for name, where in listed.items()}
 _OWN_PARSER = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 
-_JSON, _OUTPUT, _AS_JSON = "--json", "--output", "as_json"
+_JSON, _OUTPUT, _AS_JSON, _COMMAND_CONFIG = "--json", "--output", "as_json", "--command-config"
 _Output = Annotated[Path | None, typer.Option(_OUTPUT, metavar="FILE", help="File for the result of --json.")]
 # The first one that fits an error is its kind.
 ERROR_KINDS: tuple[tuple[type[RolloutError], str], ...] = (
@@ -137,7 +138,7 @@ def _write_options(command: Any, ctx: Any, formatter: Any) -> None:
 
 
 def with_output(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command that has --json the option --output. `_output_file` reads it, before the command is parsed."""
+    """Give a command that has --json the option --output. `_file_of` reads it, before the command is parsed."""
     own = signature(command, eval_str=True)
     if _AS_JSON not in own.parameters or "output" in own.parameters:  # loaded before
         return command
@@ -268,11 +269,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def run_main(arguments: Sequence[str]) -> int:
     """Run one command; returns its exit code. `help COMMAND` is `COMMAND --help`."""
     words = [*arguments[1:], "--help"] if arguments[:1] == ["help"] else list(arguments)
-    if _JSON not in words:
+    return copy_context().run(_run_alone, words)  # what a call prints depends on no other call
+
+
+def _run_alone(words: list[str]) -> int:
+    credentials = _file_of(_COMMAND_CONFIG, words)
+    if credentials is None and _JSON not in words:
         return _run(words)
     from kafka_rollout.cli import show
 
-    with show.json_result(_output_file(words)) as result:
+    if credentials is not None:
+        show.name_credentials(credentials)
+    if _JSON not in words:
+        return _run(words)
+    with show.json_result(_file_of(_OUTPUT, words)) as result:
         return _run(words, result)
 
 
@@ -297,11 +307,11 @@ def _run(words: list[str], result: JsonResult | None = None) -> int:
         return _fail(FatalError(sentence, remedy=remedy), result, kind="unexpected")
 
 
-def _output_file(words: Sequence[str]) -> Path | None:
-    """Return the file of --output."""
+def _file_of(option: str, words: Sequence[str]) -> Path | None:
+    """Return the file of an option."""
     for at, word in enumerate(words):
         name, equals, value = word.partition("=")
-        if name == _OUTPUT:
+        if name == option:
             value = value if equals else next(iter(words[at + 1 :]), "")
             return Path(value) if value else None
     return None

@@ -20,6 +20,7 @@ import typer
 
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.cli import show
 from kafka_rollout.clusters.inventory import get_cluster
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.observation.cluster_ports import ClusterPorts
@@ -27,6 +28,7 @@ from kafka_rollout.planning.fields import Field, fields_of
 from kafka_rollout.planning.request import Request
 from kafka_rollout.releases.documents.catalogue import get_catalogue
 from kafka_rollout.releases.facts import METADATA_VERSION, Catalogue, Release
+from kafka_rollout.run.events import Called, newest
 from kafka_rollout.wiring.cluster_ports import open_cluster_ports
 
 if TYPE_CHECKING:
@@ -142,13 +144,20 @@ def require_name(change: str, approve_as: str | None, reason: str | None, *, rem
 def open_ports(
     cluster: str, run: str | None, command_config: Path | None
 ) -> Iterator[tuple[ClusterPorts, Settings, ClientSecurity | None]]:
-    """Open the ports of a cluster, for an existing run or (`run` None) for a new one."""
+    """Open the ports of a cluster, for an existing run or (`run` None) for a new one.
+
+    An existing run has the credentials of its last call if `command_config` names no others.
+    """
     from kafka_rollout.client.security.credentials import read_credentials
 
     settings = Settings.from_environment()
-    security = read_credentials(get_cluster(cluster, settings), command_config)
+    spec = get_cluster(cluster, settings)
     if run is not None:
         require_run(cluster, run, settings)
+        if command_config is None and (kept := kept_call(cluster, run, settings)).command_config:
+            command_config = Path(kept.command_config)
+            show.name_credentials(command_config)
+    security = read_credentials(spec, command_config)
     with open_cluster_ports(cluster, run or new_run_id(), security, settings) as ports:
         yield ports, settings, security
 
@@ -166,6 +175,13 @@ def require_run(cluster: str, run: str, settings: Settings | None = None) -> Non
         )
 
 
+def kept_call(cluster: str, run: str, settings: Settings | None = None) -> Called:
+    """Return the options of the last call of a run, for what this call does not name."""
+    from kafka_rollout.run.store.opening import open_run
+
+    return newest(open_run(cluster, run, settings).events(), Called) or Called(options={})
+
+
 def takes_request(
     *kinds: RunOf,
     plans_only: bool = False,
@@ -177,6 +193,9 @@ def takes_request(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the options of a request, and the request as its parameter `request`.
 
+    A command with a parameter `options` also gets, by name of the field, the options that this call or the last one of
+    its run has named. What this call does not name is as in the last one that changed something or tried to.
+
     The options are those of the fields that one of the kinds of runs has. `plans_only`, `only`, `without`: fewer of
     them, by name of the field. `required`: fields that this command needs. `defaults`: of this command.
     """
@@ -187,18 +206,34 @@ def takes_request(
     ]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        keeps = "options" in signature(command).parameters
+
         @wraps(command)
-        def call(**given: Any) -> None:
-            values = {one.name: one.from_option(_read(one, given.pop(one.parameter))) for one in shown}
+        def call(context: typer.Context, **given: Any) -> None:
+            options = {one.name: given.pop(one.parameter) for one in shown}
+            if keeps:
+                named = {one.name for one in shown if _is_named(context, one.parameter)}
+                kept = {} if given["run"] is None else kept_call(given["cluster"], given["run"]).options
+                options |= {name: kept[name] for name in kept if name not in named}
+                given["options"] = {name: options[name] for name in options if name in {*named, *kept}}
+            values = {one.name: one.from_option(_read(one, options[one.name])) for one in shown}
             command(**given, request=request(**values))
 
-        parameters: list[Parameter] = []
+        parameters = [Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context)]
         for own in signature(command, eval_str=True).parameters.values():
-            parameters += map(_option, shown) if own.name == "request" else [own.replace(kind=Parameter.KEYWORD_ONLY)]
+            if own.name == "request":
+                parameters += map(_option, shown)
+            elif own.name != "options":
+                parameters.append(own.replace(kind=Parameter.KEYWORD_ONLY))
         call.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
         return call
 
     return decorate
+
+
+def _is_named(context: typer.Context, parameter: str) -> bool:
+    source = context.get_parameter_source(parameter)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def _read(field: Field, value: Any) -> Any:

@@ -17,7 +17,14 @@ from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli.answers import shell_responder
 from kafka_rollout.cli.show import ProgressLines, SafeConsole, err, out, say
 from kafka_rollout.control import lock
-from kafka_rollout.control.approval import accept_doubts, ask, expected_outage_s, record_approval, record_shell_start
+from kafka_rollout.control.approval import (
+    accept_doubts,
+    ask,
+    expected_outage_s,
+    record_approval,
+    record_call,
+    record_shell_start,
+)
 from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.gates.gate import GateKind
 from kafka_rollout.lowering.outage_facts import outage_sentence
@@ -35,7 +42,7 @@ from kafka_rollout.roll.gate_checks import policy_of
 from kafka_rollout.roll.loop import Roll, open_nodes, roll_of, start_again
 from kafka_rollout.roll.node import refuse_restart
 from kafka_rollout.roll.walk import wait_until_back
-from kafka_rollout.run.events import ApprovalOf, Decision, newest
+from kafka_rollout.run.events import ApprovalOf, Called, Decision, newest
 from kafka_rollout.run.ports import Answers, Question
 from kafka_rollout.run.projections.approvals import find_doubts
 from kafka_rollout.run.projections.nodes import (
@@ -90,6 +97,11 @@ def roll_back_run(
 def _runner(
     procedure: Procedure, ports: ClusterPorts, request: Request, answers: Answers, services: ShellServices
 ) -> Iterator[Runner]:
+    def record_start() -> None:
+        record_shell_start(ports, shell_responder())
+        if services.called is not None:
+            record_call(ports, services.called)
+
     with stop_signal() as stop_asked:
         runner = Runner(
             ports=ports,
@@ -99,7 +111,7 @@ def _runner(
             services=services,
             progress=services.progress,
             stop_asked=stop_asked,
-            started=lambda: record_shell_start(ports, shell_responder()),
+            started=record_start,
         )
         try:
             yield runner
@@ -260,6 +272,8 @@ class ShellServices:
     progress: ProgressLines = field(default_factory=ProgressLines)
     says: SafeConsole = out
     """Where the paths of the report are printed."""
+    called: Called | None = None
+    """The options that the next call of the run keeps; None for a command that continues no run as it began."""
     _has_monitor: bool = False
     _has_traffic: bool = False
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -57,9 +58,60 @@ _STATES = {
 _COLOURS = {Severity.BLOCKER: "red", Severity.WARNING: "yellow", Severity.INFO: "blue"}
 
 
+_CREDENTIALS: ContextVar[Path | None] = ContextVar("credentials", default=None)
+# The commands that reach a cluster by themselves. To ask typer for them would import all modules.
+WITH_CREDENTIALS = (
+    "accept",
+    "check",
+    "downgrade",
+    "features describe",
+    "features downgrade-all",
+    "features resume",
+    "features update",
+    "features upgrade-all",
+    "groups list",
+    "groups plan",
+    "groups watch",
+    "inventory check",
+    "inventory init",
+    "inventory sudoers",
+    "observe",
+    "plan",
+    "rehearse",
+    "report",
+    "restart",
+    "retry",
+    "rollback",
+    "scan",
+    "traffic run",
+    "traffic start",
+    "traffic stop",
+    "upgrade",
+    "verify",
+)
+_COMMAND = re.compile(rf"\bkafka-rollout (?:{'|'.join(WITH_CREDENTIALS)})(?= --)(?! --command-config)")
+
+
+def name_credentials(command_config: Path) -> None:
+    """Let the commands that this call prints name its file with the credentials: they work as they are printed."""
+    _CREDENTIALS.set(command_config)
+
+
+def credentials() -> str:
+    """Return the absolute path of the file with the credentials of this call; empty without one."""
+    file = _CREDENTIALS.get()
+    return "" if file is None else str(file.absolute())
+
+
+def _with_credentials(text: str) -> str:
+    if not (file := credentials()):
+        return text
+    return _COMMAND.sub(lambda found: f"{found[0]} --command-config {shlex.quote(file)}", text)
+
+
 def as_text(value: object) -> str:
     """Return text from outside for Rich: one line, every character visible, without effect as markup."""
-    shown = escape_invisible(str(value))
+    shown = escape_invisible(_with_credentials(str(value)))
     # A backslash at the end would escape a tag after it.
     return escape(re.sub(r"\\+$", lambda run: "\\u005c" * len(run[0]), shown))
 

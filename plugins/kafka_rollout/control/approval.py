@@ -31,6 +31,7 @@ from kafka_rollout.run.events import (
     Asked,
     AskingEnded,
     Begun,
+    Called,
     Channel,
     Decision,
     Event,
@@ -40,6 +41,7 @@ from kafka_rollout.run.events import (
     TakenOver,
     events_of,
     has,
+    newest,
 )
 from kafka_rollout.run.ports import Answer, Answers, Question
 from kafka_rollout.run.projections.approvals import (
@@ -63,6 +65,13 @@ def record_shell_start(ports: ClusterPorts, starter: Responder) -> None:
     """Record the operating system's user who starts a run. Does nothing for a run that has events."""
     if not ports.run.events():
         ports.run.record(StartedAtShell(starter=starter))
+
+
+def record_call(ports: ClusterPorts, called: Called) -> None:
+    """Record the options of a call, unless they are those of the last one."""
+    last = newest(ports.run.events(), Called)
+    if last is None or (last.options, last.command_config) != (called.options, called.command_config):
+        ports.run.record(called)
 
 
 def refuse_starter(ports: ReadPorts, by: str, responder: Responder | None) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -32,6 +32,7 @@ from kafka_rollout.model.run_of import RUN_COMMANDS, RunOf
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.planning.request import FinalizePolicy, Request
 from kafka_rollout.procedure.kinds import KINDS, procedure_of
+from kafka_rollout.run.events import Called
 
 _OR_DRY_RUN = ", or --dry-run"
 # Of a command that continues an approved run, whose plan has the least soak and number of checks.
@@ -45,6 +46,7 @@ def command_of_kind(kind: RunOf) -> Callable[..., None]:
     def change(
         cluster: ClusterName,
         request: Request,
+        options: Mapping[str, Any],
         approve_as: Approver = None,
         reason: ApprovalReason = None,
         yes: Yes = False,
@@ -60,6 +62,7 @@ def command_of_kind(kind: RunOf) -> Callable[..., None]:
         request = replace(request, plans_features=request.finalize is FinalizePolicy.AFTER_APPROVAL)
         with _open_change(cluster, run, command_config, approve_as, reason, yes=yes, take_over=take_over) as opened:
             ports, answers, services = opened
+            services.called = Called(options=options, command_config=show.credentials())
             answers = replace(answers, accepts=tuple(accept_unknown or ()))
             code = run_procedure(KINDS[kind].procedure, ports, request, answers, services)
             _end(ports, code, dry_run=request.dry_run, as_json=as_json)

@@ -1,0 +1,147 @@
+"""What a run keeps of the command that started it, so that the printed commands work as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import copy_context
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafka_rollout.cli import app as cli
+from kafka_rollout.cli import options, show
+from kafka_rollout.client.security.client_security import ClientSecurity
+from kafka_rollout.clusters.inventory import dump_cluster
+from kafka_rollout.run.events import Called, events_of
+from tests.fakes.cluster import R391, FakeCluster
+from tests.fakes.ports import fake_ports
+from tests.records import run_history, run_ids
+
+Shell = Callable[..., tuple[int, str]]
+UPGRADE = "upgrade --cluster fake --to 4.3.1"
+APPROVED = "--as alice --reason test --yes"
+REFUSED = "--as mallory --reason test --yes"
+PLAIN = "--no-scan --no-rehearse"
+
+
+@pytest.fixture
+def credentials(tmp_path: Path) -> Path:
+    file = tmp_path / "client.properties"
+    login = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="a" password="b";'
+    file.write_text(f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.jaas.config={login}\n")
+    file.chmod(0o600)
+    return file
+
+
+@pytest.fixture
+def used() -> list[ClientSecurity | None]:
+    """The credentials of each call."""
+    return []
+
+
+@pytest.fixture
+def shell(
+    tmp_path: Path,
+    used: list[ClientSecurity | None],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Shell:
+    cluster = FakeCluster(R391)
+    clusters = tmp_path / "clusters"
+    clusters.mkdir()
+    nodes = tuple(replace(node, directory=str(tmp_path / node.name)) for node in cluster.spec.nodes)
+    (clusters / "fake.yaml").write_text(dump_cluster(replace(cluster.spec, nodes=nodes)))
+    monkeypatch.setenv("KAFKA_ROLLOUT_CLUSTERS", str(clusters))
+    monkeypatch.setenv("KAFKA_ROLLOUT_HOME", str(tmp_path / "home"))
+
+    @contextmanager
+    def opened(name: str, run: str, security: ClientSecurity | None, settings: Any) -> Iterator[Any]:
+        used.append(security)
+        yield fake_ports(cluster, tmp_path / "home", run_id=run)
+
+    monkeypatch.setattr(options, "open_cluster_ports", opened)
+
+    def call(*words: str) -> tuple[int, str]:
+        code = cli.run_main(" ".join(words).split())
+        return code, capsys.readouterr().err
+
+    return call
+
+
+def kept(tmp_path: Path) -> tuple[str, tuple[Called, ...]]:
+    (run,) = run_ids(tmp_path / "home", "fake")
+    return run, events_of(run_history(tmp_path / "home", "fake", run).events(), Called)
+
+
+def test_a_continued_run_keeps_the_options_that_it_was_started_with(tmp_path: Path, shell: Shell) -> None:
+    began = shell(UPGRADE, PLAIN, "--soak 10s --checks 5 --accept-unavailable tmp-*", REFUSED)
+    assert began[0] == 3
+    run, (first,) = kept(tmp_path)
+    named = {"target": "4.3.1", "scan": False, "rehearse": False, "soak_s": "10s", "checks": 5}
+    assert first.options == {**named, "accept_unavailable": ["tmp-*"]}
+    code, said = shell(UPGRADE, "--run", run, "--checks 7", APPROVED)
+    assert code == 0, said
+    _, (_, second) = kept(tmp_path)
+    assert second.options == {**first.options, "checks": 7}
+    assert "gate after node 2: check 1 of 7 passed" in said
+
+
+def test_a_dry_run_keeps_nothing(tmp_path: Path, shell: Shell) -> None:
+    assert shell(UPGRADE, PLAIN, "--soak 10s --dry-run")[0] == 0
+    assert not kept(tmp_path)[1]
+
+
+def test_a_run_keeps_the_path_of_its_credentials_and_never_their_text(
+    tmp_path: Path, shell: Shell, credentials: Path, used: list[ClientSecurity | None]
+) -> None:
+    assert shell(UPGRADE, PLAIN, REFUSED, "--command-config", str(credentials))[0] == 3
+    run, (called,) = kept(tmp_path)
+    assert called.command_config == str(credentials)
+    assert shell(UPGRADE, "--run", run, REFUSED)[0] == 3
+    assert used[0] is not None
+    assert used[1] == used[0]
+    credentials.unlink()
+    code, said = shell(UPGRADE, "--run", run, APPROVED)
+    assert (code, str(credentials) in said) == (2, True)
+
+
+def test_a_relative_path_is_kept_as_an_absolute_one(
+    tmp_path: Path, shell: Shell, credentials: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(credentials.parent)
+    assert shell(UPGRADE, PLAIN, REFUSED, "--command-config", credentials.name)[0] == 3
+    assert kept(tmp_path)[1][0].command_config == str(credentials)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("Try kafka-rollout check --cluster a.", "Try kafka-rollout check --command-config '/a b' --cluster a."),
+        ("`kafka-rollout features resume --run 1`", "`kafka-rollout features resume --command-config '/a b' --run 1`"),
+        ("kafka-rollout status --cluster a", "kafka-rollout status --cluster a"),
+        ("kafka-rollout plan says so", "kafka-rollout plan says so"),
+        ("kafka-rollout plan --command-config x --to 1", "kafka-rollout plan --command-config x --to 1"),
+    ],
+)
+def test_printed_commands_name_the_file_with_the_credentials_of_the_call(text: str, shown: str) -> None:
+    def of_call() -> str:
+        show.name_credentials(Path("/a b"))
+        return show.as_text(text)
+
+    assert copy_context().run(of_call) == shown
+    assert show.as_text(text) == text
+
+
+def test_the_commands_that_reach_a_cluster_are_known() -> None:
+    def found(command: Any, words: list[str]) -> Iterator[str]:
+        if hasattr(command, "commands"):
+            for name, one in command.commands.items():
+                yield from found(one, [*words, name])
+        elif any("--command-config" in one.opts for one in command.params):
+            yield " ".join(words)
+
+    reach = {one for name in cli.COMMANDS for one in found(cli._load(name), [name])}
+    assert reach - {"fleet"} == set(show.WITH_CREDENTIALS), "fleet takes credentials only with --live"
