@@ -91,7 +91,9 @@ def _observe(
             # Without a process, it is unknown what its start script adds, which can name the JAAS file.
             if not login_file(arguments) and ports.runtime.process(node).pid is None:
                 arguments = None
-    names = {**dict(provider_files(config)), **named_files(config, arguments)}
+    names = dict(named_files(config, arguments))
+    if node.service is None:  # what is missing on a host is found with what its unit makes (START-PATH-MISSING)
+        names = {**dict(provider_files(config)), **names}
     files = _named_files(ports, node, names)
     start = NodeStart(
         properties=with_inventory_values(node, config),

@@ -532,6 +532,10 @@ def test_without_a_target_what_each_release_needs_is_a_warning_and_what_none_can
 
 MISSING_BLOCKS, MISSING_WARNS = ("START-PATH-MISSING", "blocker"), ("START-PATH-MISSING", "warning")
 PRE = EXEC.replace("ExecStart=", "ExecStartPre=")
+PROVIDER = {
+    "config.providers": "file",
+    "config.providers.file.class": "org.apache.kafka.common.config.provider.FileConfigProvider",
+}
 
 
 @pytest.mark.parametrize(
@@ -547,6 +551,8 @@ PRE = EXEC.replace("ExecStart=", "ExecStartPre=")
         ({"kept": ["-Djava.security.krb5.conf=HOME/gone.conf"]}, [MISSING_WARNS]),
         ({"kept": ["-Djava.io.tmpdir=HOME/gone", "-Dprometheus.path=/metrics", "-DlogFile=HOME/gone.log"]}, []),
         ({"config": {"remote.log.metadata.manager.impl.x": "HOME/gone.json"}}, [MISSING_WARNS]),
+        ({"config": {**PROVIDER, "x": "${file:HOME/gone:one}", "y": "${file:HOME/gone.b:two}"}}, [MISSING_BLOCKS]),
+        ({"config": {**PROVIDER, "x": "${file:HOME/gone:one}"}, "lines": ["/bin/install -m 600 /x HOME/gone"]}, []),
         ({"unit": PRE.format("HOME/gone.sh")}, [MISSING_BLOCKS]),
         ({"unit": PRE.format("/bin/sh HOME/gone.sh")}, [MISSING_BLOCKS]),
         ({"unit": PRE.format("HOME/gone.sh").replace("errors=no", "errors=yes")}, []),

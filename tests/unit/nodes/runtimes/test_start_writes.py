@@ -415,6 +415,17 @@ def test_what_the_unit_makes_read_only_cannot_be_written(
         assert "`ReadWritePaths=`" in one.remedy
 
 
+def test_a_log_directory_that_leads_to_what_systemd_makes_for_the_unit_can_be_written(host: Host) -> None:
+    host.environment["LOG_DIR"] = "HOME/var/kafka"
+    host.writable("var/kafka")
+    (host.home / "data").symlink_to("/var/lib/kafka-x")
+    host.data = "HOME/data"
+    host.unit = "ProtectSystem=strict\nReadWritePaths=HOME/var/kafka\n"
+    assert shown(host.findings()) == [FORBIDDEN]
+    host.unit += "StateDirectory=kafka-x\n"
+    assert host.findings() == []
+
+
 def test_a_folder_of_one_release_that_the_unit_can_write_is_not_that_of_another(host: Host) -> None:
     host.writable(f"kafka_2.13-{NEW}/logs")
     host.unit = "ProtectSystem=strict\nReadWritePaths=HOME/kafka/logs\n"

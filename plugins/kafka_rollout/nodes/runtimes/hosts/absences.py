@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from kafka_rollout.model.configs import provider_files
 from kafka_rollout.model.host_state import Absence
 from kafka_rollout.nodes.runtimes.hosts.shell_lines import OUTPUT
 from kafka_rollout.nodes.runtimes.start_files import paths_in, paths_of_agent, paths_of_settings
@@ -94,6 +95,8 @@ def absences_of(config: Mapping[str, str], arguments: Sequence[str]) -> Iterator
 
     Keystores, truststores and the JAAS file have their own check, and so do log directories.
     """
+    provided = dict.fromkeys(path for _, path in provider_files(config))
+    yield from ((path, Absence.FATAL) for path in provided)
     for word in arguments:
         if word.startswith(_AGENTS):
             agent, _, options = word.partition(":")[2].partition("=")
@@ -106,5 +109,5 @@ def absences_of(config: Mapping[str, str], arguments: Sequence[str]) -> Iterator
         elif _OF_FILE.match(word) and not _LEFT_OUT.match(word):
             yield from ((path, Absence.DOUBTFUL) for path in paths_in(word) if not _WRITTEN.fullmatch(path))
     for path in paths_of_settings(config):
-        if "." in path.rpartition("/")[2] and not _WRITTEN.fullmatch(path):
+        if path not in provided and "." in path.rpartition("/")[2] and not _WRITTEN.fullmatch(path):
             yield path, Absence.DOUBTFUL

@@ -109,6 +109,8 @@ def read_start_writes(
         folder, place = lead(service.symlink or "/", release)[0].path, lead(write.path, release)[0]
         parent = lead(posixpath.dirname(write.path), release)[0]
         moves = bool(switches) and _is_below(place.path, folder)
+        if sandbox.prepares(place.path):
+            continue  # through a link, as a log directory that leads to that of StateDirectory=
         forms = (posixpath.normpath(write.path), place.path)
         if setting := sandbox.why_read_only(forms, {one: lead(one, release)[0].path for one in folders}):
             refused = f"cannot write there: it is read-only for the unit ({setting})"
