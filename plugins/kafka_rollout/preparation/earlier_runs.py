@@ -40,6 +40,9 @@ EARLIER_RUNS_CHECK = Check(
 )
 
 
+_OF_CLUSTER = " of cluster "  # in the ids of `events_by_other_run`
+
+
 def check_earlier_runs(ports: ReadPorts, changes: Iterable[FeatureChange]) -> Checked:
     """Check a plan that raises levels, in this run or in a later one."""
     if not raises_level(changes):
@@ -75,13 +78,26 @@ def refuse_unaccepted_of_runs(run: Run) -> None:
 
 def _left_open_by_run(ports: ReadPorts) -> Mapping[str, Mapping[str, str]]:
     """Return run id → line → sentence, of what the run left open and no approver of another run accepted. A line names
-    its run, so that an acceptance is about one run."""
+    its run, so that an acceptance is about one run. It names the cluster of the run if the run that asked had another
+    name for it."""
     histories = ports.run.events_by_other_run(*EVENTS_READ)
-    accepted = {line for events in histories.values() if events is not None for line in find_accepted_lines(events)}
+    known = {run_id: find_accepted_lines(events) for run_id, events in histories.items() if events is not None}
+
+    def named(run_id: str) -> tuple[str, str]:
+        own, _, cluster = run_id.partition(_OF_CLUSTER)
+        return own, cluster or ports.cluster.name
+
+    def is_accepted(run_id: str, one: str) -> bool:
+        own, cluster = named(run_id)
+        return any(
+            f"Run {own if named(reader)[1] == cluster else f'{own}{_OF_CLUSTER}{cluster}'}: {one}" in lines
+            for reader, lines in known.items()
+        )
+
     found = dict[str, Mapping[str, str]]()
     for run_id, events in histories.items():
         sentences = (UNREAD,) if events is None else find_left_open(events)
         lines = {f"Run {run_id}: {one}": one for one in sentences}
-        if left := {line: one for line, one in lines.items() if line not in accepted}:
+        if left := {line: one for line, one in lines.items() if not is_accepted(run_id, one)}:
             found[run_id] = left
     return found

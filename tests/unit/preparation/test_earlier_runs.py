@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from sqlalchemy import update
@@ -16,10 +17,17 @@ from kafka_rollout.control.lock import release_lock
 from kafka_rollout.features.requests import FeatureAction
 from kafka_rollout.gates.gate import GatePolicy
 from kafka_rollout.model.contents import ClusterInventory
+from kafka_rollout.model.plan import FeatureChange
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.observation.run import Run
 from kafka_rollout.planning.request import ApprovalPolicy, FinalizePolicy, Request
-from kafka_rollout.preparation.earlier_runs import DIFFERENCES_NOT_ACCEPTED, EARLIER_RUNS_CHECK, UNREAD
+from kafka_rollout.preparation import earlier_runs
+from kafka_rollout.preparation.earlier_runs import (
+    DIFFERENCES_NOT_ACCEPTED,
+    EARLIER_RUNS_CHECK,
+    UNREAD,
+    check_earlier_runs,
+)
 from kafka_rollout.preparation.state_comparison import compare_with_state
 from kafka_rollout.procedure.kinds import FEATURES, RESTART, UPGRADE
 from kafka_rollout.procedure.step import Procedure
@@ -303,3 +311,21 @@ def test_accepted_differences_do_not_refuse_the_step(
         (ComparedAfter.APPROVAL, False),
         (ComparedAfter.LEVELS, False),
     ]
+
+
+def test_what_was_accepted_is_accepted_after_the_entry_of_the_cluster_has_another_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    histories = {
+        "run-1 of cluster old": (["lost"], []),
+        "run-2 of cluster old": ([], ["Run run-1: lost"]),
+        "run-1": (["lost"], []),
+        "run-3": (["gone"], []),
+        "run-4 of cluster old": ([], ["Run run-3 of cluster new: gone"]),
+    }
+    monkeypatch.setattr(earlier_runs, "find_left_open", lambda events: events[0])
+    monkeypatch.setattr(earlier_runs, "find_accepted_lines", lambda events: frozenset(events[1]))
+    queries = SimpleNamespace(events_by_other_run=lambda *kinds: histories)
+    ports: Any = SimpleNamespace(run=queries, cluster=SimpleNamespace(name="new"))
+    (found,) = check_earlier_runs(ports, [cast(FeatureChange, SimpleNamespace(current=0, target=1))]).findings
+    assert found.subject == "run run-1", "a run of the same id under the new name is another one"
