@@ -10,6 +10,7 @@ import os
 import signal
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -137,13 +138,20 @@ def kill_the_scheduler_in(run: Run, batch: Batch) -> None:
     """Approve the plan, and kill the scheduler while a node of the batch is stopping, which takes until this ends."""
     held_node = run.cluster.spec.node(batch.node_ids[1])
     scheduler = run.airflow.component_pid("scheduler")
-    with (Path(str(held_node.directory)) / ".lock").open("w") as held:
+    folder = Path(str(held_node.directory))
+    run.approve("approve_plan")
+    claimed = partial(has_claim, folder / "claims")
+    wait_for(claimed, timeout_s=3 * PATIENCE_S, said="the claim, which needs the lock of the node")
+    with (folder / ".lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        run.approve("approve_plan")
         wait_for(lambda: set(batch.node_ids) <= acted(run, Stopping, FORTH), timeout_s=3 * PATIENCE_S, said="the batch")
         os.kill(scheduler, signal.SIGKILL)
         assert held_node.node_id not in acted(run, Stopped, FORTH)
     run.airflow.start_component("scheduler")
+
+
+def has_claim(folder: Path) -> bool:
+    return folder.is_dir() and any(folder.iterdir())
 
 
 def acted(run: Run, kind: type[Any], release_step: str) -> set[int]:

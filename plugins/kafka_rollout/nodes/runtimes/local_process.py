@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -32,11 +33,11 @@ from dataclasses import dataclass
 from fnmatch import fnmatch
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import IO, TYPE_CHECKING, Protocol
 
 import psutil
 
-from kafka_rollout.base.errors import FatalError, RolloutError, UserError
+from kafka_rollout.base.errors import FatalError, RolloutError, TransientError, UserError
 from kafka_rollout.base.internal_topics import METADATA_LOG
 from kafka_rollout.base.lease import Fence, unfenced
 from kafka_rollout.base.system.files import (
@@ -52,7 +53,7 @@ from kafka_rollout.base.system.files import (
 )
 from kafka_rollout.base.system.free_ports import host_and_port
 from kafka_rollout.base.system.sessions import child_environment, start_session, wait_for_exit
-from kafka_rollout.base.time_limits import KILL_S
+from kafka_rollout.base.time_limits import KILL_S, STOP_UNDER_WAY_S
 from kafka_rollout.formats.files import server_properties
 from kafka_rollout.formats.log_files import log_directory
 from kafka_rollout.model.claims import Claim, Claims
@@ -502,12 +503,31 @@ def _home(node: NodeSpec) -> Path:
 
 @contextmanager
 def _lock(home: Path) -> Iterator[None]:
-    """One change of the node at a time; the kernel releases the lock when its holder exits."""
+    """One change of the node at a time; the kernel releases the lock when its holder exits.
+
+    Raises TransientError if another process holds it for longer than a stop takes: a thread that waits for the kernel
+    ends with no time limit, and with no Ctrl-C.
+    """
     if not home.is_dir():
         raise UserError(f"The node's home {home} does not exist.", remedy="Correct the directory in the inventory.")
     with os.fdopen(open_below(home, ".lock", flags=os.O_RDWR | os.O_CREAT), "r+b") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        give_up = time.monotonic() + STOP_UNDER_WAY_S
+        while not _is_locked(file):
+            if time.monotonic() > give_up:
+                raise TransientError(
+                    f"Another process holds {home / '.lock'} for {STOP_UNDER_WAY_S:.0f} s.",
+                    remedy=f"End it, if it hangs: fuser {shlex.quote(str(home / '.lock'))} names it.",
+                )
+            time.sleep(0.05)
         yield
+
+
+def _is_locked(file: IO[bytes]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _all_nodes() -> Iterator[tuple[Path, psutil.Process]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import stat
@@ -16,7 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from kafka_rollout.base.errors import RefusedError, UserError
+from kafka_rollout.base.errors import RefusedError, TransientError, UserError
 from kafka_rollout.model.plan import ConfigChange
 from kafka_rollout.model.starts import MAIN_CLASS
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role
@@ -49,6 +50,18 @@ def runtime(tmp_path: Path) -> LocalProcessRuntime:
     node = NodeSpec(node_id=1, name="node-1", roles=frozenset({Role.BROKER}), directory=str(tmp_path))
     cluster = ClusterSpec(name="orders", nodes=(node,))
     return LocalProcessRuntime(cluster=cluster, cache=NoJars())
+
+
+def test_a_lock_that_another_process_does_not_release_ends_the_change(
+    runtime: LocalProcessRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (node,) = runtime.cluster.nodes
+    monkeypatch.setattr(local_process, "STOP_UNDER_WAY_S", 0.1)
+    with Path(str(node.directory), ".lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(TransientError, match=r"Another process holds .*/\.lock for"):
+            runtime.stop(node, deadline_s=1)
+    runtime.stop(node, deadline_s=1)
 
 
 def test_a_process_that_cannot_be_fenced_installs_nothing(runtime: LocalProcessRuntime) -> None:
