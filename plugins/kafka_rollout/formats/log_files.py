@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterable
 
 from kafka_rollout.base.internal_topics import METADATA_LOG
+from kafka_rollout.formats.checkpoint_files import LEADER_EPOCHS
 from kafka_rollout.model.log_directories import LogDirectory
 from kafka_rollout.releases.facts import Release
 
@@ -60,7 +61,7 @@ _NUMBER = re.compile(r"[+-]?[0-9]+")
 _NAMED_BY_OFFSET = (".log", ".index", ".timeindex", ".txnindex", ".snapshot", SWAP, CLEANED)
 _CHECKPOINTS = (".checkpoint", ".checkpoint.part", ".checkpoint.deleted")
 ORDINARY_FILE = (
-    "(00[0123456789]{18}[.](log|index|timeindex|txnindex|snapshot)|leader-epoch-checkpoint|partition[.]metadata)"
+    f"(00[0123456789]{{18}}([.]log|[.]index|[.]timeindex|[.]txnindex|[.]snapshot)|{LEADER_EPOCHS}|partition[.]metadata)"
 )
 """Names of files that every start parses in each folder: nearly all, as an extended regular expression (POSIX). The
 digits are no range, because a range of characters depends on the locale."""
