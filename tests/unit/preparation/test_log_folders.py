@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -295,9 +296,13 @@ def test_ordinary_names_do_not_cross_ssh(tmp_path: Path, monkeypatch: pytest.Mon
     for name in ("0" * 20 + ".log", "0" * 20 + ".index", "partition.metadata", "leader-epoch-checkpoint"):
         (folder / name).touch()
     outs, run = list[bytes](), host.run
-    monkeypatch.setattr(
-        host, "run", lambda *words, **named: outs.append((done := run(*words, **named)).content) or done
-    )
+
+    def record(*words: Any, **named: Any) -> Done:
+        done = run(*words, **named)
+        outs.append(done.content)
+        return done
+
+    monkeypatch.setattr(host, "run", record)
     runtime_on_local(host).log_folders(host.node, {"log.dirs": str(host.data)})
     assert outs[-1].count(b"|") == 1
     assert outs[-1].endswith(b"/orders-0|")
