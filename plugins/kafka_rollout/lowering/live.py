@@ -14,7 +14,7 @@ metadata_log/log_choice.py has the invariants.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
 from typing import NoReturn, TypeVar
 
@@ -109,8 +109,7 @@ def lower_live(run: Run) -> str:
     ):
         with starting(run, run.cluster.controllers) as starts:
             sentence = _lower_once(run, starts, opened)
-        with suppress(TransientError):  # of a host that does not respond: its controller is left out
-            starts.raise_failed()
+        starts.raise_failed(leaves_out=True)
         return sentence
 
 

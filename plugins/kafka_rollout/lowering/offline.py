@@ -265,7 +265,7 @@ def start_controllers(run: Run, *, ready_within_s: float = READY_WITHIN_S) -> tu
 
     For combined nodes this is the point of no return. Raises TransientError while there is no quorum. Raises FatalError
     for a controller that does not stay up, unless its disk was lost: then its gate waits. A command after a start that
-    fails runs again when the brokers were started (`_finish_starts`).
+    fails runs again when the brokers were started (`finish_starts`).
     """
     run, release_step = _begin(run, "Start the controllers")
     with _acting(run.ports, "Starting the controllers"):
@@ -281,7 +281,7 @@ def start_controllers(run: Run, *, ready_within_s: float = READY_WITHIN_S) -> tu
             )
         if not run.cluster.brokers_alone:
             watch_service(run.ports, ready_within_s, unserved_at)
-            _finish_starts(run)
+            finish_starts(run, run.cluster.nodes, leaves_out=True)
     return started
 
 
@@ -316,7 +316,7 @@ def start_brokers(run: Run, *, ready_within_s: float = READY_WITHIN_S) -> tuple[
         for error in late.values():
             raise error
         watch_service(run.ports, ready_within_s)
-        _finish_starts(run)
+        finish_starts(run, run.cluster.nodes, leaves_out=True)
     return tuple(started)
 
 
@@ -374,12 +374,6 @@ def _start(run: Run, release_step: ReleaseStep, chosen: Sequence[NodeSpec]) -> t
         if refused:
             raise refused[0]
     return tuple(node_id for node_id, was_started in acted.done.items() if was_started)
-
-
-def _finish_starts(run: Run) -> None:
-    """Run the commands after a start that have not ended without an error. A host that does not respond is left out."""
-    with suppress(TransientError):
-        finish_starts(run, run.cluster.nodes)
 
 
 def _with_snapshot(ports: ReadPorts, chosen: Sequence[NodeSpec]) -> list[NodeSpec]:

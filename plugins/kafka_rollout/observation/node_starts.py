@@ -58,12 +58,15 @@ class Starts:
         took = round(clock.monotonic() - began, 3)
         self.run.history.record(StartFinished(node_id=node.node_id, seconds=took))
 
-    def raise_failed(self) -> None:
-        """Raise one error for all commands that failed: TransientError if only hosts did not respond."""
-        if not self.failed:
-            return
+    def raise_failed(self, *, leaves_out: bool = False) -> None:
+        """Raise one error for all commands that failed: TransientError if only hosts did not respond.
+
+        `leaves_out`: of such hosts, StartUnfinished in the history is enough. A repeated step asks them again."""
         errors = [error for _, error in sorted(self.failed.items())]
-        kind = TransientError if all(isinstance(one, TransientError) for one in errors) else FatalError
+        are_silent = all(isinstance(one, TransientError) for one in errors)
+        if not errors or (leaves_out and are_silent):
+            return
+        kind = TransientError if are_silent else FatalError
         raise kind(
             few([error.sentence for error in errors]),
             remedy=" ".join(dict.fromkeys(error.remedy for error in errors if error.remedy)),
@@ -85,8 +88,8 @@ def starting(run: Run, nodes: Sequence[NodeSpec]) -> Iterator[Starts]:
     starts.finish(nodes)
 
 
-def finish_starts(run: Run, nodes: Sequence[NodeSpec]) -> None:
+def finish_starts(run: Run, nodes: Sequence[NodeSpec], *, leaves_out: bool = False) -> None:
     """Run the commands that are due on the nodes. Raises as `Starts.raise_failed`."""
     starts = Starts(run)
     starts.finish(nodes)
-    starts.raise_failed()
+    starts.raise_failed(leaves_out=leaves_out)
