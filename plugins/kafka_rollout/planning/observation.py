@@ -30,6 +30,9 @@ class PlanObservation:
     """Node id → setting → current value."""
     starts: ObservedStarts
     """What the nodes read at their starts on the releases ahead (release_overrides applied)."""
+    starts_again: ObservedStarts = field(default_factory=ObservedStarts)
+    """What the nodes read if they start on their release of now, with their files of now. Empty unless the request
+    allows a stop of all controllers or nodes."""
     dynamic: DynamicConfigs | Finding
     """In the metadata; the finding if it cannot be read."""
     java: Mapping[int, int]

@@ -17,7 +17,7 @@ from kafka_rollout.features.requests import (
 from kafka_rollout.gates.remote_storage import REMOTE_STORAGE_CHECK, remote_storage_findings
 from kafka_rollout.groups.findings import GROUPS_CHECK, group_findings, leave_to_gate
 from kafka_rollout.model.configs import NodeConfigs, unresolved_settings
-from kafka_rollout.model.plan import Direction, Plan
+from kafka_rollout.model.plan import Direction, Lowering, Plan
 from kafka_rollout.model.rights import RIGHTS_CHECK, right_findings
 from kafka_rollout.model.state import ClusterState, NodeState, find_unlisted_controllers
 from kafka_rollout.model.topology import ClusterSpec
@@ -53,7 +53,7 @@ from kafka_rollout.planning.findings.releases import (
     gap_findings,
     rollback_end_findings,
 )
-from kafka_rollout.planning.findings.starts import START_FILES_CHECK, start_findings
+from kafka_rollout.planning.findings.starts import START_FILES_CHECK, ObservedStarts, start_findings
 from kafka_rollout.planning.findings.zookeeper import ZOOKEEPER_CHECK, can_migrate, zookeeper_findings
 from kafka_rollout.planning.observation import PlanObservation
 from kafka_rollout.planning.release_path import PAST_CHECK, find_nodes_ahead
@@ -110,11 +110,12 @@ def check_change(observed: PlanObservation, plan: Plan) -> Iterator[Checked]:
     )
     if not down:
         yield ROLLBACK_END_CHECK.ran(rollback_end_findings(catalogue, path, finalized), unless=unless)
+    starts = _next_starts(observed, plan)
     yield CONFIGURATION_CHECK.ran(
-        (*config_findings(plan.target, observed.starts.rejected), *byte_order_mark_findings(configs)),
+        (*config_findings(plan.target, starts.rejected), *byte_order_mark_findings(configs)),
         unless=unless,
     )
-    yield START_FILES_CHECK.ran(start_findings(observed.starts), unless=unless)
+    yield START_FILES_CHECK.ran(start_findings(starts), unless=unless)
     yield BETWEEN_NODES_CHECK.ran(
         planned_agreement_findings(
             cluster, catalogue, state, {release: planned[release] for release in ahead}, observed.directories
@@ -138,6 +139,17 @@ def check_change(observed: PlanObservation, plan: Plan) -> Iterator[Checked]:
             *unobserved_nodes(cluster, observed.java, "Java versions"),
         )
     )
+
+
+def _next_starts(observed: PlanObservation, plan: Plan) -> ObservedStarts:
+    """Return the starts on the releases ahead, and those on the release of now: of the controllers in a live downgrade,
+    of all nodes in the undo of an offline one."""
+    if plan.lowering is Lowering.ONLINE:
+        return observed.starts
+    again = observed.starts_again
+    if plan.lowering is Lowering.LIVE:
+        again = again.of({node.node_id for node in observed.cluster.controllers})
+    return again.then(observed.starts, plan.target, is_target=True)
 
 
 def _check_advisories(

@@ -16,7 +16,8 @@ from kafka_rollout.features.registrations import SeenRegistrations, keeps_regist
 from kafka_rollout.features.requests import FeatureRequest, feature_changes
 from kafka_rollout.gates.control import OUTSIDE_CHECK
 from kafka_rollout.gates.remote_storage import tiered_brokers
-from kafka_rollout.model.plan import Direction, Plan, RunTerms
+from kafka_rollout.model.configs import NodeConfigs
+from kafka_rollout.model.plan import Direction, Lowering, Plan, RunTerms
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.observation.cluster_ports import ClusterPorts, ReadPorts, observe, once_per_node, read_registrations
@@ -25,6 +26,7 @@ from kafka_rollout.observation.run import ReadRun, Run
 from kafka_rollout.planning.batches import WINDOWS_CHECK, expected_s, window_findings
 from kafka_rollout.planning.findings.configuration import planned_configs
 from kafka_rollout.planning.findings.downgrade_scans import LOSSES_CHECK, METADATA_LOGS_CHECK
+from kafka_rollout.planning.findings.starts import ObservedStarts
 from kafka_rollout.planning.findings.unreachable import SNAPSHOT_CHECK, snapshot_findings
 from kafka_rollout.planning.findings.zookeeper import can_migrate
 from kafka_rollout.planning.observation import PlanObservation
@@ -44,7 +46,7 @@ from kafka_rollout.preparation.earlier_runs import check_earlier_runs
 from kafka_rollout.preparation.frozen_plan import check_logs, keep_plan, planned_overrides, replace_findings
 from kafka_rollout.preparation.listener_certificates import check_certificates
 from kafka_rollout.preparation.metadata_errors import check_counters
-from kafka_rollout.preparation.next_starts import observe_path
+from kafka_rollout.preparation.next_starts import observe_path, observe_starts
 from kafka_rollout.preparation.node_checks import (
     check_authentication,
     check_dynamic_configs,
@@ -129,6 +131,7 @@ def observe_files(ports: ClusterPorts, state: ClusterState, request: Request, ru
         state=state,
         configs=configs,
         starts=observe_path(ports, ahead, configs, down=down),
+        starts_again=_starts_again(ports, state, request, configs) if down else ObservedStarts(),
         dynamic=read_dynamic(ports),
         java=java_versions(ports, ahead),
         directories=node_directories(ports, configs),
@@ -136,6 +139,20 @@ def observe_files(ports: ClusterPorts, state: ClusterState, request: Request, ru
         registrations=read_registrations(ports, _leader_id(state), state.cluster_id) if can_migrate(state) else None,
         registered=_registered(ports, state, request) if run_of is RunOf.UPGRADE else None,
     )
+
+
+def _starts_again(ports: ReadPorts, state: ClusterState, request: Request, configs: NodeConfigs) -> ObservedStarts:
+    """Observe the starts with the files of now on the release that each node runs: those of the controllers in a live
+    downgrade, and of all nodes in the undo of an offline one."""
+    found = ObservedStarts()
+    if request.lowering is Lowering.ONLINE:
+        return found
+    nodes = ports.cluster.nodes if request.lowering is Lowering.OFFLINE else ports.cluster.controllers
+    running = {node.node_id: state.nodes[node.node_id].release for node in nodes if node.node_id in configs}
+    for release in sorted({one for one in running.values() if one is not None and one in ports.catalogue}):
+        chosen = {node_id: configs[node_id] for node_id, runs in running.items() if runs == release}
+        found = found.then(observe_starts(ports, release, chosen, down=True), release, is_target=False)
+    return found
 
 
 def check_files(run: Run, observed: PlanObservation, request: Request) -> tuple[Checked, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from kafka_rollout.base.findings import (
     BLOCKER,
@@ -30,6 +31,8 @@ from kafka_rollout.model.starts import (
 )
 from kafka_rollout.planning.findings.not_observable import not_observable
 from kafka_rollout.releases.facts import Release
+
+_T = TypeVar("_T")
 
 PLUGIN_CLASS = FindingCode(
     "PLUGIN-CLASS",
@@ -97,6 +100,19 @@ class ObservedStarts:
     plugins: Mapping[int, tuple[ObservedPlugin, ...]] = field(default_factory=dict)
     files: Mapping[int, ObservedFiles] = field(default_factory=dict)
 
+    def of(self, node_ids: Collection[int]) -> ObservedStarts:
+        """Return the starts of some nodes."""
+
+        def chosen(values: Mapping[int, _T]) -> Mapping[int, _T]:
+            return {node_id: value for node_id, value in values.items() if node_id in node_ids}
+
+        return ObservedStarts(
+            rejected=chosen(self.rejected),
+            remarks=chosen(self.remarks),
+            plugins=chosen(self.plugins),
+            files=chosen(self.files),
+        )
+
     def then(self, later: ObservedStarts, release: Release, *, is_target: bool) -> ObservedStarts:
         """Add the starts on the next release of a path. Only the errors of the target have no name of a release."""
         rejected = {
@@ -104,7 +120,7 @@ class ObservedStarts:
                 *self.rejected.get(node_id, ()),
                 *(problem if is_target else f"{release}: {problem}" for problem in found),
             )
-            for node_id, found in later.rejected.items()
+            for node_id, found in {**dict.fromkeys(self.rejected, ()), **later.rejected}.items()
         }
         plugins = {
             node_id: (*self.plugins.get(node_id, ()), *later.plugins.get(node_id, ()))
