@@ -70,6 +70,12 @@ class NextOptions:
     """Neither the environment nor a script gives them to Java any more."""
     unclear: tuple[LostOption, ...] = ()
     """It is unknown whether the release has them, because of `unread`."""
+    unsure: tuple[LostOption, ...] = ()
+    """It is unknown whether what starts Kafka still gives them to Java, because of `why`. `arguments` has them."""
+    why: tuple[str, ...] = ()
+    """Files that cannot be read, and `path: command` of those whose effect on options their text does not show."""
+    givers: tuple[str, ...] = ()
+    """Files outside of the release that set variables of options themselves, such as a wrapper."""
     unread: tuple[str, ...] = ()
     """Start scripts that the SSH user cannot read."""
     dropped: tuple[ScriptLine, ...] = ()

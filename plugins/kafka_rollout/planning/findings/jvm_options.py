@@ -34,7 +34,8 @@ JVM_OPTION_GONE = FindingCode(
 JVM_OPTION_UNKNOWN = FindingCode(
     "JVM-OPTION-UNKNOWN",
     WARNING,
-    "It is unknown whether the next start has an option, because the SSH user cannot read a start script.",
+    "It is unknown whether the next start has an option: the SSH user cannot read a start script, or its text does not "
+    "show all options that it gives.",
 )
 JVM_OPTION_CODES = (JVM_OPTION_LOST, JVM_OPTION_GONE, JVM_OPTION_UNKNOWN)
 
@@ -62,6 +63,9 @@ def jvm_option_losses(node: NodeSpec, host: HostState, releases: Sequence[Releas
     if service is None:
         return
     gone: dict[str, LostOption] = {}
+    unsure: dict[str, LostOption] = {}
+    why: dict[str, None] = {}
+    givers: dict[str, None] = {}
     restarts = bool(releases) and all(host.starts_installed(release) for release in releases)
     opens_jmx = _opens_jmx([host.options.get(release, NextOptions()) for release in (*releases,) or (None,)])
     for release in (*releases,) or (None,):
@@ -74,15 +78,28 @@ def jvm_option_losses(node: NodeSpec, host: HostState, releases: Sequence[Releas
                 yield _lost(node, host, release, lost, f"{subject}, start script", is_needed=is_needed)
         if options.unclear:
             names = few([one.option for one in options.unclear], limit=_SHOWN)
-            unread = (
-                few(list(options.unread), limit=_SHOWN) or "a file or the output of a command that a start script uses"
-            )
+            unread = few([*dict.fromkeys((*options.unread, *options.why))], limit=_SHOWN)
             yield JVM_OPTION_UNKNOWN.found(
                 f"{subject}, start script",
-                f"The process of node {node.node_id} has {names}, and the SSH user cannot read {unread} on host "
-                f"{host.name}, from which its next start can have them.",
-                f"Write these options into {_unit(service)}, or let the SSH user read the scripts.",
+                f"The process of node {node.node_id} has {names}. It is unknown whether its next start has them too, "
+                f"because this part of its start on host {host.name} cannot be read, or its text does not show what it "
+                f"gives: {unread}.",
+                f"Write these options into {_unit(service)} and remove them from the script, or let the SSH user read "
+                "the scripts.",
             )
+        unsure |= {one.option: one for one in options.unsure}
+        why |= dict.fromkeys(options.why)
+        givers |= dict.fromkeys(options.givers)
+    if unsure:
+        names = few([*unsure], limit=_SHOWN)
+        yield JVM_OPTION_UNKNOWN.found(
+            f"node {node.node_id}, start",
+            f"The process of node {node.node_id} has {names}. It is unknown whether its next start has them too: "
+            f"the text of its start on host {host.name} does not show all options that it gives: "
+            f"{few([*why], limit=_SHOWN)}.",
+            "Check that what is named here still gives these options. If it does, approve this with the plan. Do not "
+            "write them into the unit as well: an agent that is given twice can prevent the start.",
+        )
     for is_needed in (True, False):
         found = [one for one in gone.values() if _is_needed(one, host, service, opens_jmx=opens_jmx) == is_needed]
         if found:
@@ -92,7 +109,7 @@ def jvm_option_losses(node: NodeSpec, host: HostState, releases: Sequence[Releas
                 f"The process of node {node.node_id} on host {host.name} has {names}. Neither the environment of "
                 f"{service.unit} nor a start script gives it any more, so the next start will not have it."
                 f"{_jmx_result(found) if is_needed else ''}",
-                f"Write the options into {_unit(service)}. {_OR_SCRIPT} "
+                f"{_where(service, [*givers])} "
                 + (
                     "Or approve with the plan that the restart removes them."
                     if restarts
@@ -174,6 +191,16 @@ def _is_needed(lost: LostOption, host: HostState, service: ServiceSpec, *, opens
     if _JMX_LOGIN.match(option):
         return opens_jmx
     return bool(_LOGINS.match(option) or _HEAP.match(option) or option.startswith(_AGENTS))
+
+
+def _where(service: ServiceSpec, givers: Sequence[str]) -> str:
+    """Return where options belong that nothing gives."""
+    if not givers:
+        return f"Write the options into {_unit(service)}. {_OR_SCRIPT}"
+    return (
+        f"Write the options into {few(list(givers), limit=_SHOWN)}, which sets such variables itself, or into "
+        f"{_unit(service)}. Do not write an option into both: an agent that is given twice can prevent the start."
+    )
 
 
 def _unit(service: ServiceSpec) -> str:

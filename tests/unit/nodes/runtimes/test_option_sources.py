@@ -384,9 +384,68 @@ def test_what_was_removed_from_the_environment_is_gone_behind_a_wrapper_too(
     host.command = "HOME/etc/start-kafka HOME/etc/server.properties"
     assert host.findings(host.read(process, before)) == []
     read = host.read(process, {})
-    options = [one.option for one in read[NEW].gone]
-    assert options == ([f"CLASSPATH={host.home}/plugins/a.jar", URLS] if is_known else [])
+    options = [f"CLASSPATH={host.home}/plugins/a.jar", URLS]
+    assert [one.option for one in read[NEW].gone] == (options if is_known else [])
     assert (URLS in read[NEW].arguments) == (not is_known)
+    if not is_known:
+        assert URLS in [one.option for one in read[NEW].unsure]
+        assert shown(host.findings(read)) == [("JVM-OPTION-UNKNOWN", "warning")]
+
+
+EXPORTER = "-javaagent:/x.jar=7071:/x.yml"
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        'export KAFKA_HEAP_OPTS="${KAFKA_HEAP_OPTS:--Xmx6g -Xms6g}"',
+        ': "${KAFKA_HEAP_OPTS:=-Xmx6g -Xms6g}"; export KAFKA_HEAP_OPTS',
+        'export KAFKA_HEAP_OPTS="${HEAP:--Xmx${GB:-6}g -Xms${GB:-6}g}"',
+        f'export KAFKA_OPTS="${{KAFKA_OPTS:+$KAFKA_OPTS }}{EXPORTER}"',
+        'for o in $(cat HOME/etc/jvm.options); do KAFKA_OPTS="$KAFKA_OPTS $o"; done; export KAFKA_OPTS',
+        'while read -r o; do KAFKA_OPTS="$KAFKA_OPTS $o"; done < HOME/etc/jvm.options; export KAFKA_OPTS',
+        'for f in HOME/plugins/*.jar; do KAFKA_OPTS="$KAFKA_OPTS -javaagent:$f"; done; export KAFKA_OPTS',
+        'V=6.0g; export KAFKA_HEAP_OPTS="-Xmx${V/.0/} -Xms${V/.0/}"',
+    ],
+)
+def test_no_form_in_which_a_wrapper_gives_an_option_is_a_finding(host: Host, edit: str) -> None:
+    host.write("etc/jvm.options", f"-Xmx6g\n{EXPORTER}\n")
+    host.write("plugins/a.jar", "")
+    host.write("etc/start-kafka", f'#!/bin/bash\n{edit}\nexec HOME/kafka/bin/kafka-server-start.sh "$@"\n')
+    host.command = "HOME/etc/start-kafka HOME/etc/server.properties"
+    process = host.start({})
+    assert any(word.startswith(("-Xmx6g", "-javaagent:")) for word in process)
+    assert host.findings(host.read(process, {})) == []
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        ('#!/bin/bash\nexport KAFKA_HEAP_OPTS="${KAFKA_HEAP_OPTS:--Xmx6g}"\nEND', [GONE]),
+        (f'#!/bin/sh\n# export KAFKA_OPTS="{EXPORTER}"\nexport KAFKA_OPTS="-javaagent:/y.jar=1:/y"\nEND', [GONE]),
+        ('#!/bin/sh\nKAFKA_OPTS="$KAFKA_OPTS $(cat HOME/etc/jvm.options)"\nEND', [("JVM-OPTION-UNKNOWN", "warning")]),
+        ("#!/usr/bin/perl\n$ENV{'KAFKA_OPTS'} = '-javaagent' . ':/x';\nEND", [("JVM-OPTION-UNKNOWN", "warning")]),
+        ("#!/bin/sh\n/usr/local/bin/prepare\nEND", [("JVM-OPTION-UNKNOWN", "warning")]),
+    ],
+)
+def test_what_no_text_gives_any_more_is_gone_only_if_each_text_is_understood(
+    host: Host, script: str, expected: list[tuple[str, str]]
+) -> None:
+    """`java` had it from the file of the wrapper, or from the unit, and it was removed there."""
+    host.write("etc/jvm.options", "-Dother=x\n")
+    process = host.start({"KAFKA_OPTS": EXPORTER})
+    host.write("etc/start-kafka", script.replace("END", 'exec HOME/kafka/bin/kafka-server-start.sh "$@"\n'))
+    host.command = "HOME/etc/start-kafka HOME/etc/server.properties"
+    read = host.read(process, {})
+    found = host.findings(read)
+    assert shown(found) == expected
+    assert EXPORTER in found[0].sentence
+    assert (EXPORTER in read[NEW].arguments) == (expected != [GONE])
+    if expected != [GONE]:
+        assert f"{host.home}/etc/start-kafka: " in found[0].sentence
+        assert "Do not write them into the unit as well" in found[0].remedy
+    elif "export KAFKA" in script:
+        assert f"into {host.home}/etc/start-kafka, which sets such variables itself" in found[0].remedy
 
 
 def test_what_was_removed_from_the_environment_is_gone_if_the_unit_starts_java(host: Host) -> None:
@@ -673,9 +732,7 @@ def test_a_script_whose_parts_cannot_be_found_is_read_to_its_end_and_is_not_whol
     assert "-Dof=[hidden]" in [one.option for one in found.unclear], "the part can set it"
 
 
-@pytest.mark.parametrize(
-    "line", ['find . -name "*.none"', "tar -C . -cf /dev/null --files-from /dev/null", "echo 'no . x'"]
-)
+@pytest.mark.parametrize("line", ["grep -c . HOME/etc/server.properties", "ls -d .", "echo 'no . x'"])
 def test_a_dot_among_the_words_of_a_command_reads_no_file(host: Host, line: str) -> None:
     host.edit(OLD, f"{line} >/dev/null")
     java, *words = host.start({})

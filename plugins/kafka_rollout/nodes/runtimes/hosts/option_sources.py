@@ -28,7 +28,9 @@ from kafka_rollout.model.starts import MAIN_CLASS
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.nodes.runtimes.hosts import class_path
 from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, service_of, shown_commands
+from kafka_rollout.nodes.runtimes.hosts.shell_constructs import is_shell, unclear_commands
 from kafka_rollout.nodes.runtimes.hosts.shell_lines import (
+    BRACES,
     COMMAND,
     REFERENCE,
     STARTS_KAFKA,
@@ -36,7 +38,9 @@ from kafka_rollout.nodes.runtimes.hosts.shell_lines import (
     assignments,
     names_anywhere,
     names_in,
+    references,
     set_alone,
+    set_always,
     unquoted,
 )
 from kafka_rollout.nodes.runtimes.hosts.text_files import TextFile, TextFiles, text_of
@@ -76,25 +80,20 @@ _DEBUG = "-agentlib:jdwp=transport=dt_socket,server=y,suspend=${DEBUG_SUSPEND_FL
 _SCRIPTS = ("kafka-server-start.sh", "kafka-run-class.sh", "kafka-server-start", "kafka-run-class")
 # These can take an environment from elsewhere, such as the profile of a user.
 _OF_LOGIN = re.compile(r"(?:^|[\s/])(?:su|sudo|runuser|docker|podman|--login|-[a-z]*l[a-z]*)(?=\s)")
+_NAMED = re.compile(r"(?<![\w}.$/-])(/[\w.@+/-]+)")
 _FILE = re.compile(r"(?:^|\s)['\"]?(/[^\s'\";|&<>]+)")
 # At the place of a command: `find .` and `tar -C .` read no file.
 _SOURCE = re.compile(r"(?:^|[;&|({!]|\b(?:then|do|else|if|elif|while|until))\s*(?:source|\.)\s+['\"]?([^\s'\";&|)]+)")
-_OPTION = re.compile(rf"(?:^|(?<=[\s\"'=(]))(-{{1,2}}[A-Za-z@](?:{COMMAND}|\$\{{[^}}]*\}}|\\.|[^\s\"'`;|&<>()])*)")
+_PART = rf"{COMMAND}|{BRACES}|\\.|[^\s\"'`;|&<>()${{}}]|\{{[^\s{{}}]*\}}|\$"
+# An option, also after a reference that ends the word before it or is empty (`${KAFKA_OPTS:+$KAFKA_OPTS }-Dx`).
+_OPTION = re.compile(
+    rf"(?:^|(?<=[\s\"'=(]))(?:(?:[\"']?(?:{COMMAND}|{BRACES}|\$\w+))+[\"']?)?(-{{1,2}}[A-Za-z@](?:{_PART})*)"
+)
 # A word of a line, with the quotes in it.
-_WORD = re.compile(rf"(?:\"(?:\\.|[^\"\\])*\"|'[^']*'|{COMMAND}|\\.|[^\s\"'`;|&<>()])+")
+_WORD = re.compile(rf"(?:\"(?:\\.|[^\"\\])*\"|'[^']*'|{_PART})+")
 _VALUE = re.compile(r"[A-Za-z_]\w*\+?=(.*)")
 _DIRNAME = re.compile(r"\"?\$\(dirname \"?\$(?:0|\{BASH_SOURCE[^}]*\})\"?\)\"?")
 _OWN_FOLDER = re.compile(rf"{_DIRNAME.pattern}|\$base_dir|\$\{{base_dir\}}")
-# A command that can print options: a whole word after one of these, as in `KAFKA_OPTS="$KAFKA_OPTS $(cat jvm.options)"`
-# and `export $(…)`.
-_OPTS = r"(?:OPTS|OPTIONS|ARGS)\w{0,40}\+?="
-_TAKES_OPTIONS = re.compile(rf"{_OPTS}|\b(?:export|exec|set|env|java)\s|kafka-(?:server-start|run-class)")
-_PRINTED = re.compile(rf"(?:\s|{_OPTS}\(?)[\"']?(?:{COMMAND})(?=[\"'\s)]|$)")
-# What sets variables or options by a text that no line shows, and lines of programs that are no scripts of a shell.
-_TAKES_UNKNOWN = re.compile(
-    r"(?:^|[;&|(){}!]|\b(?:then|do|else|while|until))\s*(?:read|mapfile|readarray|eval)\s|\bexport\s+[\"']?\$(?!\()|"
-    r"^(?:import|from|use|require)\s"
-)
 _OUTPUT = re.compile(r"\d*>>?\s*\S+")
 # After these, `$1` and `$@` of a script are others, or in a function.
 _OTHER_ARGUMENTS = re.compile(r"\bshift\b|\bset\s+--|\w\s*\(\)|\bfunction\s")
@@ -103,6 +102,14 @@ _OF_SHELL = frozenset("$`*?[]{}~")  # in a path: which file it is, only the shel
 _AROUND = (BEFORE_COMMAND_LINE, AFTER_COMMAND_LINE)
 _DEPTH = 5
 _LONGEST = 60_000  # characters of an expression
+_NOTHING = "(?!)"
+_MOST_NAMED = 20  # files that a script names
+# Variables that a shell sets itself.
+_OF_THE_SHELL = re.compile(
+    r"BASH\w*|DIRSTACK|EUID|FUNCNAME|GROUPS|HOME|HOST\w*|LANG|LC_\w+|LINENO|LOGNAME|MACHTYPE|OLDPWD|OPTARG|OPTIND|OSTYPE|"
+    r"PATH|PPID|PWD|RANDOM|REPLY|SECONDS|SHELL|SHLVL|UID|USER|[A-Z]+_DIRECTORY|INVOCATION_ID|SYSTEMD_\w+"
+)
+_PATTERN = re.compile(r"[*?]|\[[^]]*\]|\{[^{}]*\}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +135,8 @@ class UnitOptions:
 def _options(text: TextFile) -> Iterator[str]:
     """Yield options with their quotes: those in quotes too, and words and parts of values with quotes in them."""
     for line in _plain(text):
-        yield from _OPTION.findall(line)
+        for written in (line, *(match[3] for match in references(line) if match[3])):
+            yield from _OPTION.findall(written)
         for word in _WORD.findall(line):
             value = _VALUE.fullmatch(word)
             parts = [word] if value is None else value[1].split()
@@ -138,7 +146,8 @@ def _options(text: TextFile) -> Iterator[str]:
 def _assignments(text: TextFile) -> Iterator[tuple[str, str]]:
     for line in _plain(text):
         yield from assignments(line)
-        yield from ((name, word) for name, words in class_path.loops(line) for word in words)
+        for name, words in class_path.loops(line):  # a pattern of files is any of their names
+            yield from ((name, _PATTERN.sub("$(:)", word) if "$" not in word else word) for word in words)
 
 
 def _plain(text: TextFile) -> Iterator[str]:
@@ -202,10 +211,19 @@ class ScriptScope:
         for text in texts:
             for name, value in _assignments(text):
                 self._values.setdefault(name, []).append(value)
-        self._known: dict[tuple[str, str, int], str] = {}
+        self._set_always = {*set_always(text.lines for text in texts), *variables}
+        self._known: dict[tuple[str, str, int, str], str] = {}
         words = {word for text in texts for word in _options(text)}
         words |= {word for value in variables.values() for word in value.split() if word.startswith("-")}
-        self._patterns = {word: re.compile(self.pattern(word)) for word in sorted(words)}
+        patterns = {word: self.pattern(word) for word in sorted(words)}
+        joined = {
+            word: self.pattern(word, unknown=_NOTHING)
+            for values in self._values.values()
+            for one in values
+            for word in _pieces(unquoted(one))
+            if (match := REFERENCE.match(word)) and match[0] != word  # `${NAME}6g` can be an option
+        }
+        self._patterns = {word: re.compile(found) for word, found in (joined | patterns).items()}
         lines = [line for text in texts for line in _plain(text)]
         self._class_paths = class_path.ClassPaths(lines, variables, self.pattern)
 
@@ -244,31 +262,43 @@ class ScriptScope:
         words = (word for value in set_.values() for word in unquoted(value or "").split() if word.startswith("-"))
         return all(any(re.fullmatch(self.pattern(word), one) for one in process) for word in words)
 
-    def pattern(self, word: str, depth: int = _DEPTH) -> str:
-        """Return an expression for what a shell makes of a word. A command in it can print anything."""
+    def pattern(self, word: str, depth: int = _DEPTH, *, unknown: str = ".*") -> str:
+        """Return an expression for what a shell makes of a word.
+
+        `unknown`: the expression for a command, which can print anything, and for a variable in too many others.
+        """
         found, at = "", 0
         for match in REFERENCE.finditer(word):
-            found += re.escape(unquoted(word[at : match.start()])) + self._value(match, depth)
+            found += re.escape(unquoted(word[at : match.start()])) + self._value(match, depth, unknown)
             at = match.end()
         return found + re.escape(unquoted(word[at:]))
 
-    def _value(self, match: re.Match[str], depth: int) -> str:
-        name, default = match[1] or match[3] or "", match[2] or ""
-        if not re.match(r"[A-Za-z_]", name) or depth == 0:
-            return ".*"
-        values = [*self._values.get(name, ()), *([default] if default else [])]
-        if not values:
-            return "" if self._is_whole else ".*"
-        key = name, default, depth
+    def _value(self, match: re.Match[str], depth: int, unknown: str) -> str:
+        name = match[1] or match[5] or ""
+        if not re.match(r"[A-Za-z_]", name) or match[4] or depth == 0:
+            return unknown
+        values = [*self._values.get(name, ()), *([match[3]] if match[3] else [])]
+        if not values and (not self._is_whole or _OF_THE_SHELL.fullmatch(name)):
+            return unknown
+        key = name, match[3] or "", depth, unknown
         if key not in self._known:  # a variable that is appended to has all its values in each of them
-            found = f"(?:{'|'.join(dict.fromkeys(self.pattern(value, depth - 1) for value in values))})"
-            self._known[key] = found if len(found) <= _LONGEST else ".*"
+            values += [piece for one in values for piece in _pieces(one) if piece != one]
+            values += [] if name in self._set_always else [""]
+            all_of = dict.fromkeys(self.pattern(one, depth - 1, unknown=unknown) for one in dict.fromkeys(values))
+            found = f"(?:{'|'.join(all_of)})"
+            self._known[key] = found if len(found) <= _LONGEST else unknown
         return self._known[key]
+
+
+def _pieces(value: str) -> list[str]:
+    """Return the words of a value: a shell parts it at blanks, and joins the first and the last with what is around."""
+    whole = REFERENCE.sub(lambda match: re.sub(r"\s", "\0", match[0]), value)
+    return [word.replace("\0", " ") for word in whole.split()]
 
 
 def _with_values(line: str, known: Mapping[str, str], depth: int = _DEPTH) -> str:
     def value(match: re.Match[str]) -> str:
-        name = match[1] or match[3] or ""
+        name = match[1] or match[5] or ""
         return _with_values(known[name], known, depth - 1) if name in known and depth else match[0]
 
     return REFERENCE.sub(value, line)
@@ -280,10 +310,15 @@ class _Read:
 
     texts: tuple[TextFile, ...] = ()
     unread: tuple[str, ...] = ()
-    is_whole: bool = True
-    """False if options can come from elsewhere."""
+    why: tuple[str, ...] = ()
+    """Why options can come from elsewhere: paths of files that cannot be read, and `path: command` of those whose
+    effect their text does not show."""
     is_read: bool = True
     """False if a file that they read is not among the texts."""
+
+    @property
+    def is_whole(self) -> bool:
+        return not self.why
 
 
 def read_next_start(
@@ -313,6 +348,7 @@ def read_next_start(
     before_it = files.all_of(prepared, TextFile(path=f"unit {service.unit}", lines=(prepares,)))
     scripts = [*then.values()] if folders else [running]
     texts = [*before_it.texts, *of_unit.texts, *(text for paths in scripts for text in files.all_of(paths).texts)]
+    named = files.read_named(of_unit, without={service.configuration_file})
     process = unit.process[: unit.process.index(MAIN_CLASS)] if MAIN_CLASS in unit.process else unit.process
     debugs = "KAFKA_DEBUG" in unit.variables
     java = command.split(" ", 1)[0]
@@ -325,7 +361,8 @@ def read_next_start(
             running=files.all_of(running),
             then=files.all_of(then.get(release, ())),
             absent=_absent(moves, then.get(release, ()), files),
-            is_whole=unit.is_whole and of_unit.is_whole and (bool(java) or _starts_kafka(of_unit.texts)),
+            mentions=_Mentions.of(of_unit.texts, named),
+            starts=bool(java) or _starts_kafka(of_unit.texts),
             is_known=bool(link),
             is_java=bool(java),
             own=posixpath.dirname(service.package.jars) if service.package else f"{link}/libs",
@@ -386,6 +423,42 @@ def _names_in(paths: Sequence[str], link: str) -> list[str]:
     return [path.removeprefix(f"{link}/") for path in dict.fromkeys(paths) if path.startswith(f"{link}/")]
 
 
+@dataclass(frozen=True, slots=True)
+class _Mentions:
+    """The lines of the unit, of wrappers, and of what these read, and files that they name besides."""
+
+    _lines: tuple[str, ...]
+    _named: tuple[str, ...]
+
+    @classmethod
+    def of(cls, texts: Iterable[TextFile], named: Iterable[TextFile]) -> _Mentions:
+        lines, others = (tuple(line for text in each for line in text.lines) for each in (texts, named))
+        return cls(lines, others)
+
+    def has(self, word: str) -> bool:
+        """Return whether a word is written there."""
+        written = re.compile(rf"{re.escape(word)}(?![\w.])")
+        return any(written.search(line) for line in (*self._lines, *self._named))
+
+    def can_have(self, option: str) -> bool:
+        """Return whether an option is written there, or its part before the value outside of options that are read."""
+        name = re.split("[=:]", option, maxsplit=1)[0] if option.startswith("-") else option
+        written = re.compile(rf"{re.escape(name)}(?![\w.])")
+        return self.has(option) or any(written.search(_without_options(line)) for line in self._lines if name in line)
+
+
+def _without_options(line: str) -> str:
+    for word in sorted(_options(TextFile(path="/", lines=(line,))), key=len, reverse=True):
+        line = line.replace(word, " ")
+    return line
+
+
+def _givers(texts: Iterable[TextFile]) -> tuple[str, ...]:
+    """Return the files that set a variable of options themselves."""
+    files = (text for text in texts if text.path.startswith("/"))
+    return tuple(text.path for text in files if any(name in OF_KAFKA for name, _ in _assignments(text)))
+
+
 def _next_options(
     process: Sequence[str],
     unit: UnitOptions,
@@ -394,14 +467,15 @@ def _next_options(
     running: _Read,
     then: _Read,
     absent: Collection[str],
-    is_whole: bool,
+    mentions: _Mentions,
+    starts: bool,
     is_known: bool,
     is_java: bool,
     own: str,
     added: str,
 ) -> NextOptions:
-    """`is_whole`: what the unit gives to the scripts is known. `is_known`: the scripts of the release are `then`.
-    `absent`: programs of the unit that the release does not have, which is a finding of its own.
+    """`mentions`: texts outside of the release. `starts`: they start Kafka. `is_known`: the scripts of the release are
+    `then`. `absent`: programs of the unit that the release does not have, which is a finding of its own.
     `is_java`: the unit starts Java without scripts. `own`: a folder above Kafka's jars, in each release again.
 
     `added`: by the scripts of a release that cannot be read. If they can, what those of the running release add in the
@@ -410,6 +484,7 @@ def _next_options(
     kafkas = text_of("bin/kafka-run-class.sh", added)
     defaults = ScriptScope((kafkas,), {}, is_whole=True)
     is_read = bool(then.texts) and not then.unread
+    is_whole = unit.is_whole and stays.is_whole and starts
     next_texts = (*(() if is_read else (kafkas,)), *stays.texts, *then.texts)
     given, given_before = (
         _given(unit, process, stays, _Read() if is_java else one, is_java=is_java) for one in (then, running)
@@ -424,17 +499,20 @@ def _next_options(
     lost: list[LostOption] = []
     gone: list[LostOption] = []
     unclear: list[LostOption] = []
+    unsure: list[LostOption] = []
 
-    def is_kept(found: LostOption, *, is_of_script: bool, is_replaced: bool = False) -> bool:
+    def is_kept(word: str, found: LostOption, *, is_of_script: bool, is_replaced: bool = False) -> bool:
         if is_of_script and then.is_whole:
             lost.append(found)
             return not is_known
         if is_of_script or not (running.is_whole or is_same):
             unclear.append(found)
             return False
-        if (is_whole and running.is_whole) or is_replaced:
+        if is_whole and running.is_whole and not mentions.can_have(word):
             gone.extend(() if found.now else (found,))
             return False
+        if not (found.now or mentions.has(word)) and (unit.is_whole or is_replaced):
+            unsure.append(found)  # else the environment is unknown, which is a finding of its own
         return True
 
     def is_kept_entry(entry: str) -> bool:
@@ -445,7 +523,7 @@ def _next_options(
             option=f"{CLASS_PATH}{entry}",
             lines=before.lines_of_entries(without=then.texts) if is_of_script else (),
         )
-        return is_kept(found, is_of_script=is_of_script)
+        return is_kept(entry, found, is_of_script=is_of_script)
 
     words = iter(enumerate(process))
     for number, word in words:
@@ -465,15 +543,18 @@ def _next_options(
                 now=shown_option(now),
             )
             is_replaced = word in given.replaced
-            kept += [word] if is_kept(found, is_of_script=is_of_script, is_replaced=is_replaced) else []
+            kept += [word] if is_kept(word, found, is_of_script=is_of_script, is_replaced=is_replaced) else []
             kept += [now] if now in of_scripts else []  # at the place of the old value
-    dropped = _dropped(process, unit, before, next_texts, {*lost, *gone, *unclear}) if is_known else ()
+    dropped = _dropped(process, unit, before, next_texts, {*lost, *gone, *unclear, *unsure}) if is_known else ()
     return NextOptions(
         arguments=given.among(kept),
         environment=given.all_words,
         lost=tuple(lost),
         gone=tuple(gone),
         unclear=tuple(unclear),
+        unsure=tuple(unsure),
+        why=(*stays.why, *running.why) if starts or not stays.is_whole else ("its command",),
+        givers=_givers(stays.texts),
         unread=(*running.unread, *then.unread),
         dropped=tuple(one for one in dropped if one.path not in absent),
     )
@@ -590,33 +671,38 @@ class _Scripts(TextFiles):
             paths = [one for text in self.read(paths) for one in _sources(text)]
 
     def all_of(self, paths: Sequence[str], *more: TextFile) -> _Read:
-        """Return the texts of files, and of those that they read. A file that does not exist is left out.
-
-        They are not whole if a part cannot be read, or if options are the output of a command.
-        """
+        """Return the texts of files, and of those that they read. A file that does not exist is left out."""
         found, missing = list(more), [path for path in paths if path in self.unread]
-        texts = [self.texts[path] for path in paths if path in self.texts]
-        is_read, prints = not missing, any(map(_prints_options, more))
+        texts = [*more, *(self.texts[path] for path in paths if path in self.texts)]
+        why, is_read = list(missing), not missing
         while texts:
             text = texts.pop(0)
-            if text in found:
+            if text in found and text not in more:
                 continue
-            found.append(text)
-            prints = prints or _prints_options(text)
+            found += [] if text in more else [text]
+            why += self._unclear(text, is_of_unit=text in more)
             for path in _sources(text):
                 texts += [self.texts[path]] if path in self.texts else []
-                is_read = is_read and path in self.asked - self.unread and not set(path) & _OF_SHELL
-        for text in more:
-            is_read = is_read and all(path in self.texts for path in _sources(text))
-        return _Read(texts=tuple(found), unread=tuple(missing), is_whole=is_read and not prints, is_read=is_read)
+                if path not in self.asked - self.unread or set(path) & _OF_SHELL:
+                    is_read = False
+                    why.append(path if path in self.unread else f"{text.path}: {path}")
+        return _Read(texts=tuple(found), unread=tuple(missing), why=tuple(dict.fromkeys(why)), is_read=is_read)
 
+    def _unclear(self, text: TextFile, *, is_of_unit: bool) -> list[str]:
+        if not is_shell(text.interpreter):
+            return [f"{text.path}: {text.interpreter}"]
+        found = unclear_commands(text.lines, programs=self.texts, is_of_unit=is_of_unit)
+        return [f"{text.path}: {shown_options(one)}" for one in found]
 
-def _prints_options(text: TextFile) -> bool:
-    """Return whether options can come from what no line shows, such as the output of a command."""
-    if any(map(_TAKES_UNKNOWN.search, text.lines)):
-        return True
-    starts = ((line, _TAKES_OPTIONS.search(line)) for line in text.lines)
-    return any(start is not None and _PRINTED.search(line, start.start()) for line, start in starts)
+    def read_named(self, read: _Read, *, without: Collection[str]) -> tuple[TextFile, ...]:
+        """Return the files that unclear texts name, such as that of `$(cat /etc/kafka/jvm.options)`."""
+        if read.is_whole:
+            return ()
+        lines = (_OUTPUT.sub("", line) for text in read.texts for line in text.lines)
+        named = dict.fromkeys(path for line in lines for path in _NAMED.findall(line) if path not in without)
+        paths = [path for path in named if "bin/" not in path and not path.startswith(("/dev/", "/proc/", "/sys/"))]
+        self.read(paths[:_MOST_NAMED])
+        return tuple(self.texts[path] for path in paths if path in self.texts)
 
 
 def _sources(text: TextFile) -> list[str]:

@@ -13,10 +13,18 @@ from typing import NamedTuple
 
 # A command in a word: `$(…)`, `$((…))` with parentheses in it, or in backquotes.
 COMMAND = r"\$\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)|`[^`]*`"
+_BALANCED = r"(?:\\.|[^\\{}]|\{(?:\\.|[^\\{}]|\{(?:\\.|[^\\{}]|\{[^{}]*\})*\})*\})*+"
+BRACES = rf"\$\{{{_BALANCED}\}}"
+"""A reference such as `${NAME:-word}`, with others in its word."""
 _ASSIGN = re.compile(
-    rf"(?:^|[\s;&|({{])([A-Za-z_]\w*)\+?=((?:\"(?:\\.|[^\"\\])*\"|'[^']*'|{COMMAND}|[^\s;&|\"'`$()]|\$)*)"
+    rf"(?:^|[\s;&|({{])([A-Za-z_]\w*)\+?=((?:\"(?:\\.|[^\"\\])*\"|'[^']*'|{COMMAND}|{BRACES}|[^\s;&|\"'`$()]|\$)*)"
 )
-REFERENCE = re.compile(rf"{COMMAND}|\$\{{(\w+)(?::?[-=]([^}}]*))?[^}}]*\}}|\$(\w+|[@*#?$!])")
+REFERENCE = re.compile(
+    rf"{COMMAND}|\$\{{(\w+)(?!\w)(?:\[[\w@*]+\])?(?:(:?[-=+?])({_BALANCED})|({_BALANCED}))\}}|{BRACES}|"
+    r"\$([A-Za-z_]\w*|\d|[@*#?$!])"
+)
+"""A command, or a variable: 1 its name in braces, 2 the operator before a word, 3 the word, 4 what follows the name
+otherwise, as in `${NAME%x}`, 5 its name without braces."""
 STARTS_KAFKA = re.compile(r"(?:^|[\s/'\"])kafka-(?:server-start|run-class)(?:\.sh)?(?=$|[\s'\"])")
 OUTPUT = re.compile(r">{1,2}\|?\s*[\"']?(/[^\s\"'`;|&<>()]+)")
 """The absolute path to which a command writes its output."""
@@ -35,14 +43,31 @@ _DECLARES = re.compile(r"\s*(?:export|declare|typeset|readonly|local)(?:\s+-\w+)
 # Before one that only another command gets: a shell of the unit, env.
 _FOR_COMMAND = re.compile(r"\s*(?:exec\s+)?(?:(?:\S*/)?(?:(?:ba|da|k|z)?sh(?:\s+-\w+)*\s+-\w*c|env(?:\s+-\S+)*)\s*)?")
 _REDIRECTION = re.compile(r"\d*[<>]+&?\s*\S+")
+_IF_EMPTY = re.compile(
+    r"(?:-z\s+[\"']?\$\{?(\w+)\}?[\"']?|\"x\$\{?(\w+)\}?\"\s*==?\s*\"x\")\s*\]{1,2}\s*;?\s*(?:then|&&)\s*(?:export\s+)?"
+    r"(?:\1|\2)="
+)
 _ANY_NAME = re.compile(r"\$\{?[#!]?(\w+)|(?<=-v )(\w+)")
 _DEPTH = 5
 _LONGEST, _MOST = 2000, 30  # characters and assignments of a line that is understood, and blocks around it
 
 
 def assignments(line: str) -> list[tuple[str, str]]:
-    """Return the variables that a line sets, with their values as it writes them."""
-    return _ASSIGN.findall(line)
+    """Return the variables that a line sets, also by `${NAME:=value}`, with their values as it writes them. What is
+    appended (`NAME+=value`) comes after the variable."""
+    found = []
+    for match in _ASSIGN.finditer(line):
+        appends = line[match.end(1)] == "+"
+        found.append((match[1], f"${{{match[1]}}}{match[2]}" if appends else match[2]))
+    return found + [(match[1], match[3]) for match in references(line) if match[2] in (":=", "=")]
+
+
+def references(text: str) -> Iterator[re.Match[str]]:
+    """Yield the references in a text, and those in their words."""
+    for match in REFERENCE.finditer(text):
+        yield match
+        if match[3]:
+            yield from references(match[3])
 
 
 def set_alone(line: str) -> dict[str, str | None]:
@@ -57,7 +82,7 @@ def set_alone(line: str) -> dict[str, str | None]:
 
 def names_in(text: str) -> set[str]:
     """Return the variables that a text uses. Those in a command that it contains are left out."""
-    return {match[1] or match[3] for match in REFERENCE.finditer(text)} - {None}
+    return {match[1] or match[5] for match in references(text)} - {None}
 
 
 def unquoted(text: str) -> str:
@@ -97,6 +122,13 @@ class ReplacedVariables:
         sets = [one for one in self._sets if one.name == name]
         losing = [one for one in sets if not (one.uses & with_value or one.conditions & deciding)]
         return any(one.is_certain for one in losing) or (None if losing else False)
+
+
+def set_always(scripts: Iterable[Sequence[str]]) -> frozenset[str]:
+    """Return the variables that scripts set at each start, or if they are empty."""
+    scripts = tuple(scripts)
+    certain = frozenset(one.name for lines in scripts for one in _sets_of(lines) if one.is_certain)
+    return certain | {match[1] or match[2] for lines in scripts for match in _IF_EMPTY.finditer("\n".join(lines))}
 
 
 def _sets_of(lines: Sequence[str]) -> Iterator[_Set]:

@@ -28,6 +28,8 @@ class TextFile:
     path: str
     lines: tuple[str, ...]
     """Without comments and empty lines. A line that ends with a backslash goes on."""
+    interpreter: str = ""
+    """The program that executes it, and its options: the first line after `#!`."""
 
 
 class TextFiles:
@@ -71,7 +73,9 @@ class TextFiles:
 
 def text_of(path: str, content: str) -> TextFile:
     lines = (_uncommented(line).strip() for line in content.replace("\\\n", " ").split("\n"))
-    return TextFile(path=path, lines=tuple(filter(None, lines)))
+    first = content.partition("\n")[0]
+    interpreter = first.removeprefix("#!").strip() if first.startswith("#!") else ""
+    return TextFile(path=path, lines=tuple(filter(None, lines)), interpreter=interpreter)
 
 
 def _uncommented(line: str) -> str:

@@ -833,10 +833,11 @@ def certain_options(
     for release, options in start.options.items():
         if options.unclear:
             raise RefusedError(
-                f"The options of the JVM of node {node.name} on Kafka {release} are unknown in part: the SSH user "
-                f"cannot read {', '.join(options.unread) or 'a file that a start script reads'} on host "
-                f"{service_of(node).host}, which can have {', '.join(one.option for one in options.unclear)}.",
-                remedy="Let the SSH user read the start scripts, or write these options into the unit.",
+                f"The options of the JVM of node {node.name} on Kafka {release} are unknown in part: "
+                f"{few([*dict.fromkeys((*options.unread, *options.why))], limit=3)} on host {service_of(node).host} "
+                f"can give it {', '.join(one.option for one in options.unclear)}.",
+                remedy="Let the SSH user read the start scripts, or write these options into the unit and remove them "
+                "from the scripts.",
             )
     return {release: start.options[release] for release in releases}
 
