@@ -526,9 +526,10 @@ def test_options_in_a_file_that_the_ssh_user_cannot_read_are_known_only_from_a_p
 def test_the_shell_finds_readable_files_and_those_that_can_exist(tmp_path: Path) -> None:
     read, gone, closed = tmp_path / "read.env", tmp_path / "gone.env", tmp_path / "closed"
     read.write_text("KAFKA_OPTS=-Da=1")
-    closed.write_text("")  # a folder that cannot be entered, also for root
+    closed.symlink_to("closed")  # a folder that cannot be entered, also for root
     os.mkfifo(tmp_path / "pipe.env")
-    files = [read, gone, closed / "hidden.env", tmp_path / "*.env", tmp_path / "pipe.env"]
+    missing = tmp_path / "sysconfig" / "kafka"  # `EnvironmentFile=-/etc/sysconfig/kafka` on Debian
+    files = [read, gone, closed / "hidden.env", missing, tmp_path / "*.env", tmp_path / "pipe.env"]
     systemctl = tmp_path / "systemctl"
     shown = "\n".join(f"{path} (ignore_errors=no)" for path in files)
     answers = f"*MainPID*) echo {os.getpid()};; *EnvironmentFiles*) echo '{shown}';; *) echo A=b;;"

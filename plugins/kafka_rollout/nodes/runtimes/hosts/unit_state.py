@@ -80,6 +80,7 @@ from kafka_rollout.nodes.runtimes.hosts.text_files import TextFiles
 from kafka_rollout.nodes.runtimes.hosts.unit_environment import UnclearError, jvm_words, parse_file, parse_shown, put_in
 from kafka_rollout.nodes.runtimes.hosts.unit_mounts import read_unit_mounts
 from kafka_rollout.nodes.runtimes.hosts.unit_processes import LeftProcesses, left_command, parse_left
+from kafka_rollout.nodes.runtimes.hosts.user_access import WALK
 from kafka_rollout.nodes.runtimes.hosts.written_folders import folders_of_run, possible_folders
 from kafka_rollout.nodes.runtimes.start_files import all_start_files, paths_in
 from kafka_rollout.releases.facts import Release
@@ -130,12 +131,12 @@ ARGUMENTS = (
     + _PROCESS
     + "tr '\\0' '\\n' 2>/dev/null </proc/$pid/cmdline | sed 's/^/arg /'; "
     'age=$(ps -o etimes= -p "$pid" 2>/dev/null) && echo "started $(date +%s)" $age; '
-    "LC_ALL=C systemctl show --property=EnvironmentFiles --value {unit} | "
+    + WALK.replace("{", "{{").replace("}", "}}")
+    + "LC_ALL=C systemctl show --property=EnvironmentFiles --value {unit} | "
     "sed 's/ (ignore_errors=[a-z]*) */\\n/g' | while read -r file; do "
     'if test -f "$file" && test -r "$file"; then sed "s/^/set /" "$file"; echo; echo "end $file"; '
-    'elif test -n "$file" && {{ test -e "$file" || ! test -x "${{file%/*}}/"; }}; then '
-    'echo "unread $(stat -L -c %Z "$file" 2>/dev/null) $file"; '
-    'else case "$file" in *[*?[]*) echo "unread  $file";; esac; fi; done'
+    'elif test -n "$file"; then walk "$file"; see; case "$seen$file" in -*[*?[]*) echo "unread  $file";; -*) ;; '
+    '*) echo "unread $(stat -L -c %Z "$file" 2>/dev/null) $file";; esac; fi; done'
 )
 # Each part is the same for every name of a machine. Clones have equal machine ids, containers of a kernel its boot id.
 _MACHINE = (
