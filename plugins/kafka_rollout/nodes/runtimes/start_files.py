@@ -26,7 +26,7 @@ _WRITTEN = re.compile(
 )
 _OF_SCRIPT = "bin/../"
 """In paths that the start script makes from its own place, on each release again (`base_dir` of kafka-run-class.sh)."""
-_URL = re.compile(r"\b(?!file:)[a-z][a-z0-9+.-]+://\S*", re.IGNORECASE)
+_URL = re.compile(r"\b(?!file:)[a-z][a-z0-9+.-]+://\S*|\bclasspath\*?:[^\s,;]*", re.IGNORECASE)
 _PATH = re.compile(r"(?:^|[=:,;\"'\s(])(?:file:)?(?://(?=/))?(/[^/\s,;:=\"'*)(}][^\s,;:=\"'*)(}]*)")
 _SECRET = re.compile(r"password|secret|credential|jaas|token|license|user\.info|\.key$", re.IGNORECASE)
 _OF_FILE = re.compile(r"(file|path|location|store)$", re.IGNORECASE)  # `…jmxremote.password.file` names a file
@@ -109,7 +109,8 @@ def paths_of_agent(options: str) -> list[str]:
 
 
 def paths_in(text: str) -> list[str]:
-    """Return the absolute paths in an option or a value, also of a URL `file:`, but not of another one."""
+    """Return the absolute paths in an option or a value, also of a URL `file:`, but not of another one, or of a file in
+    a jar (`classpath:/jolokia-access.xml`)."""
     return [path.rstrip("/") for path in _PATH.findall(_URL.sub("", text))]
 
 

@@ -15,7 +15,8 @@ from kafka_rollout.nodes.runtimes.start_files import paths_in, paths_of_agent, p
 _OPEN = re.compile(r"[$*?\[\]{}~%`]")
 _AGENTS = ("-javaagent:", "-agentpath:")
 _RULES = re.compile(r".*\.(ya?ml|xml|properties|conf|json)")
-"""Among the options of an agent. Other paths can be of URLs (`agentContext=/jolokia`), and of files that it writes."""
+"""Among the options of an agent. Other paths can be of URLs (`agentContext=/jolokia`), and of files that it writes. The
+JMX exporter (`PORT:FILE`) and Jolokia (`config=FILE`) end the start without theirs."""
 _OF_FILE = re.compile(r"-D[\w.-]*(?:file|store|conf(?:ig(?:uration)?)?|location|security\.properties)=", re.IGNORECASE)
 _LEFT_OUT = re.compile(
     r"-D(java\.security\.auth\.login\.config|java\.io\.tmpdir|[\w.-]*log(s|ging)?[._-]?(file|dir))=", re.IGNORECASE
@@ -101,7 +102,9 @@ def absences_of(config: Mapping[str, str], arguments: Sequence[str]) -> Iterator
         if word.startswith(_AGENTS):
             agent, _, options = word.partition(":")[2].partition("=")
             yield agent, Absence.FATAL
-            yield from ((path, Absence.FATAL) for path in paths_of_agent(options) if _RULES.fullmatch(path))
+            for path in filter(_RULES.fullmatch, paths_of_agent(options)):
+                is_read = re.search(rf"(?:(?:^|:)\d+:|(?:^|[,;])config=(?:file:)?){re.escape(path)}(?:$|[,;])", options)
+                yield path, Absence.FATAL if is_read else Absence.DOUBTFUL
         elif word.startswith("@"):
             yield word[1:], Absence.FATAL
         elif word.startswith(_FLAGS):
