@@ -90,7 +90,7 @@ def coordinators_condition(
     `seen`: the log of the node's process; None if the runtime cannot read it. `counters`: of the node's process, by
     name in COUNTERS. `accepted`: doubt → who accepted it. `brokers`: all of the cluster, for one acceptance of a layout
     that no gate can read. `shares`: whether the process has a share coordinator; else it loads nothing of share groups.
-    `needed`: without `before`, the partitions whose load must be shown; None: all.
+    `needed`: without `before`, the only partitions whose load must be shown; None: all.
     Without the ids from before the stop, and without a log that would show an error, the load of every partition with
     such an id must be shown. An id that is gone was deleted, expired, or is of no interest to the release (KIP-915) if
     its partition has finished loading without an error.
@@ -117,13 +117,14 @@ def coordinators_condition(
         doubts = [_doubt(node_id, seen, f"shows a failed load of {name}") for name in errors]
         evidence = f"the log shows that the broker could not load {_one_per_topic(errors)}{gone}"
         return doubtful(CONDITION, evidence, doubts, accepted)
-    lacking: Collection[str] = [p.name for p in led if needed is None or p.name in needed]
+    asked = [p for p in led if needed is None or p.name in needed]
+    lacking: Collection[str] = [p.name for p in asked]
     if before is not None and before.has_answered:
         # A failed load leaves a partition empty, and its clients join it again at once: without a log that would show
         # the error, an id that is listed again proves nothing.
         shows_errors = seen is not None and not seen.why_unknown
         lacking = missing.values() if shows_errors else _partitions_of(partitions, led, before).values()
-    unshown = _unshown(led, lacking, counted, seen)
+    unshown = _unshown(asked, lacking, counted, seen)
     if unshown:
         doubts = [_doubt(node_id, seen, f"does not show the load of {name}") for name in unshown]
         why = "the node's log cannot be read" if seen is None else f"the log {seen.why_unknown or 'is whole'}"
@@ -159,12 +160,13 @@ def _loaded_by_counters(led: Sequence[PartitionState], counters: Mapping[str, fl
 
 
 def _unshown(
-    led: Sequence[PartitionState], lacking: Collection[str], counted: Collection[str], seen: SeenLog | None
+    asked: Sequence[PartitionState], lacking: Collection[str], counted: Collection[str], seen: SeenLog | None
 ) -> list[str]:
-    """Return the partitions whose load must be shown, and is not, in their order."""
-    needed = {*lacking, *(p.name for p in led if p.topic == SHARE_TOPIC)}
+    """Return which of the partitions must be shown to be loaded, and are not, in their order: those in `lacking`, and
+    those of share groups, about which the broker answers nothing."""
+    needed = {*lacking, *(p.name for p in asked if p.topic == SHARE_TOPIC)}
     loaded = frozenset(seen.loaded if seen is not None else ())
-    return [p.name for p in led if p.name in needed and p.topic not in counted and p.name not in loaded]
+    return [p.name for p in asked if p.name in needed and p.topic not in counted and p.name not in loaded]
 
 
 def _unmet(evidence: str) -> GateCondition:

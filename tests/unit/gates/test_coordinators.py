@@ -304,6 +304,12 @@ def test_share_groups_are_checked_by_log_and_counters_alone() -> None:
     without = coordinators_condition((*PARTITIONS, share), 4, ALL, BEFORE, seen_in(STARTED), shares=False)
     assert without.is_met, "a release without a share coordinator loads none"
 
+    def moved(*names: str) -> GateCondition:
+        return coordinators_condition((*PARTITIONS, share), 4, ALL, None, seen_in(STARTED), needed=names)
+
+    assert moved().is_met, "the gate after its start has passed, and nothing moved to it since"
+    assert moved(share.name).doubts == (f"node 4 (process 77): the log does not show the load of {share.name}",)
+
 
 def test_the_evidence_has_an_error_of_each_topic_whatever_the_log_s_order() -> None:
     transactions = failed_transactions(LED[2])
