@@ -115,7 +115,8 @@ def coordinators_condition(
     gone = f"; {_gone(missing)}" if missing else ""
     if errors:
         doubts = [_doubt(node_id, seen, f"shows a failed load of {name}") for name in errors]
-        evidence = f"the log shows that the broker could not load {_one_per_topic(errors)}{gone}"
+        part = f"{len(errors)} of {count(len(led), 'coordinator partition')}"
+        evidence = f"the log shows that the broker could not load {part}: {_one_per_topic(errors)}{gone}"
         return doubtful(CONDITION, evidence, doubts, accepted)
     asked = [p for p in led if needed is None or p.name in needed]
     lacking: Collection[str] = [p.name for p in asked]

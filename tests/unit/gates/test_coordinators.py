@@ -142,7 +142,8 @@ def test_a_partition_that_is_not_served_or_not_answered_is_named_with_the_broker
 def test_a_failed_load_counts_although_the_broker_answers_for_the_partition() -> None:
     failed = check(log=(STARTED, FAILED, CAUSE, "\tat kafka.…"))
     assert not failed.is_met
-    assert f"Error loading offsets from {LED[0]} {CAUSE}" in failed.evidence
+    text = f"could not load 1 of 3 coordinator partitions: Error loading offsets from {LED[0]} {CAUSE}"
+    assert text in failed.evidence
 
 
 KNOWN = replace(BEFORE, groups=frozenset({group_in(0), group_in(1)}))  # it does not lead partition 1
