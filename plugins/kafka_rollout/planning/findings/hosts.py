@@ -36,6 +36,7 @@ from kafka_rollout.planning.findings.jvm_options import JVM_OPTION_CODES, jvm_op
 from kafka_rollout.planning.findings.logging_files import LOG_CONFIG_REPLACED, logging_file_findings
 from kafka_rollout.planning.findings.required_units import REQUIRED_UNIT_DOWN, required_unit_findings
 from kafka_rollout.planning.findings.security_labels import SECURITY_LABEL_DIFFERS, security_label_findings
+from kafka_rollout.planning.findings.shadowing_jars import JAR_SHADOWS_RELEASE, shadowing_jars
 from kafka_rollout.planning.findings.start_commands import START_COMMAND, start_command_findings
 from kafka_rollout.planning.findings.start_paths import START_PATH_CODES, start_path_findings
 from kafka_rollout.planning.findings.start_scripts import START_SCRIPT_EDITED, edited_script_findings
@@ -399,6 +400,7 @@ HOSTS_CHECK = Check(
         HOST_RIGHT_MISSING,
         HOST_VALUE_UNKNOWN,
         FOREIGN_JARS,
+        JAR_SHADOWS_RELEASE,
         LOG_CONFIG_UNREADABLE,
         LOG_CONFIG_REPLACED,
         LOG_LAYOUT_UNKNOWN,
@@ -458,6 +460,7 @@ def host_problems(
             *_read_only(node, host),
             *stop_findings(cluster, node, host),
             *_of_process(catalogue, node, host, releases),
+            *shadowing_jars(node, host, releases),
             *_configuration_findings(node, host, changed.get(node.node_id, ())),
             # A run of levels alone starts no node.
             *(() if restarts and not releases else start_path_findings(node, host, releases)),
