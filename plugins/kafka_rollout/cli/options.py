@@ -156,6 +156,11 @@ def open_ports(
         require_run(cluster, run, settings)
         if command_config is None and (kept := kept_call(cluster, run, settings)).command_config:
             command_config = Path(kept.command_config)
+            if not command_config.exists():
+                raise UserError(
+                    f"The last call of run {run} had its credentials in {command_config}, which does not exist here.",
+                    remedy="Name the file: --command-config FILE.",
+                )
             show.name_credentials(command_config)
     security = read_credentials(spec, command_config)
     with open_cluster_ports(cluster, run or new_run_id(), security, settings) as ports:
@@ -189,12 +194,13 @@ def takes_request(
     without: Collection[str] = (),
     required: Collection[str] = (),
     request: type[Request] = Request,
+    keeps: bool = False,
     **defaults: Any,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the options of a request, and the request as its parameter `request`.
 
-    A command with a parameter `options` also gets, by name of the field, the options that this call or the last one of
-    its run has named. What this call does not name is as in the last one that changed something or tried to.
+    `keeps`: what this call does not name is as in the last call that started or continued the run, but for `defaults`.
+    A command with a parameter `options` gets, by name of the field, what both have named.
 
     The options are those of the fields that one of the kinds of runs has. `plans_only`, `only`, `without`: fewer of
     them, by name of the field. `required`: fields that this command needs. `defaults`: of this command.
@@ -206,16 +212,19 @@ def takes_request(
     ]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        keeps = "options" in signature(command).parameters
+        gets_options = "options" in signature(command).parameters
 
         @wraps(command)
         def call(context: typer.Context, **given: Any) -> None:
             options = {one.name: given.pop(one.parameter) for one in shown}
-            if keeps:
-                named = {one.name for one in shown if _is_named(context, one.parameter)}
-                kept = {} if given["run"] is None else kept_call(given["cluster"], given["run"]).options
-                options |= {name: kept[name] for name in kept if name not in named}
-                given["options"] = {name: options[name] for name in options if name in {*named, *kept}}
+            named = {one.name for one in shown if _is_named(context, one.parameter)}
+            if keeps and given["run"] is not None:
+                kept = kept_call(given["cluster"], given["run"]).options
+                left = kept.keys() & options.keys() - named - defaults.keys()
+                options |= {name: kept[name] for name in left}
+                named |= left
+            if gets_options:
+                given["options"] = {name: options[name] for name in options if name in named}
             values = {one.name: one.from_option(_read(one, options[one.name])) for one in shown}
             command(**given, request=request(**values))
 

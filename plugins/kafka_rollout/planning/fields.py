@@ -142,7 +142,7 @@ class Field:
 
     def _read(self, value: Any, unit: FieldUnit) -> Any:
         if self.is_list:
-            return tuple(value or ())
+            return tuple(one for one in value or () if one != "")  # an empty text: none
         if value is None or value == "":
             return None if self.is_optional else self.default
         if self.type is Release:

@@ -13,8 +13,10 @@ import pytest
 
 from kafka_rollout.cli import app as cli
 from kafka_rollout.cli import options, show
+from kafka_rollout.cli.commands import changes
 from kafka_rollout.client.security.client_security import ClientSecurity
 from kafka_rollout.clusters.inventory import dump_cluster
+from kafka_rollout.planning.request import Request
 from kafka_rollout.run.events import Called, events_of
 from tests.fakes.cluster import R391, FakeCluster
 from tests.fakes.ports import fake_ports
@@ -87,6 +89,28 @@ def test_a_continued_run_keeps_the_options_that_it_was_started_with(tmp_path: Pa
     _, (_, second) = kept(tmp_path)
     assert second.options == {**first.options, "checks": 7}
     assert "gate after node 2: check 1 of 7 passed" in said
+
+
+def test_an_empty_text_takes_a_kept_list_back(tmp_path: Path, shell: Shell) -> None:
+    shell(UPGRADE, PLAIN, "--accept-unavailable tmp-*", REFUSED)
+    run, _ = kept(tmp_path)
+    code, said = shell(UPGRADE, "--run", run, "--accept-unavailable=", APPROVED)
+    assert code == 0, said
+    assert "tmp-*" not in said
+
+
+def test_a_rollback_keeps_the_gates_but_no_soak(tmp_path: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Request] = []
+
+    def roll_back(_procedure: object, _ports: object, request: Request, *_: object) -> int:
+        asked.append(request)
+        return 3
+
+    monkeypatch.setattr(changes, "roll_back_run", roll_back)
+    shell(UPGRADE, PLAIN, "--gate-timeout 3h --soak 10s --checks 5", REFUSED)
+    run, _ = kept(tmp_path)
+    assert shell("rollback --cluster fake --run", run, "--checks 2", APPROVED)[0] == 3
+    assert [(one.gate_timeout_s, one.soak_s, one.checks) for one in asked] == [(10_800, 0, 2)]
 
 
 def test_a_dry_run_keeps_nothing(tmp_path: Path, shell: Shell) -> None:

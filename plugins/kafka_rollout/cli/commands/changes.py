@@ -68,10 +68,10 @@ def command_of_kind(kind: RunOf) -> Callable[..., None]:
             _end(ports, code, dry_run=request.dry_run, as_json=as_json)
 
     change.__doc__ = shown.help
-    return takes_request(kind)(change)
+    return takes_request(kind, keeps=True)(change)
 
 
-@takes_request(RunOf.UPGRADE, only=_GATES, soak_s=0.0)
+@takes_request(RunOf.UPGRADE, only=_GATES, keeps=True, soak_s=0.0)
 def rollback(
     cluster: ClusterName,
     request: Request,
@@ -95,7 +95,7 @@ def rollback(
         _end(ports, code, as_json=as_json)
 
 
-@takes_request(RunOf.UPGRADE, only=_GATES, soak_s=0.0)
+@takes_request(RunOf.UPGRADE, only=_GATES, keeps=True, soak_s=0.0)
 def retry(
     cluster: ClusterName,
     request: Request,
