@@ -11,6 +11,10 @@ from kafka_rollout.model.node_log import hide_credentials
 _KEY = re.compile(r"-D[^=]+|-XX:[+-]?\w+|-Xm[xsn]|-Xss|-javaagent:[^=]+|-agent(?:path|lib):[^=]+")
 
 
+AGENTS = ("-javaagent:", "-agentpath:", "-agentlib:")
+_PORT = re.compile(
+    r"-javaagent:[^=]+=(?:[\w.\[\]:-]+:)?(\d+):\S+|-agentlib:jdwp=\S*address=(?:[\w.*\[\]:-]+:)?(\d+)\b.*"
+)
 CLASS_PATH = "CLASSPATH="
 """Begins an entry of the class path, as an option."""
 
@@ -76,6 +80,8 @@ class NextOptions:
     """Files that cannot be read, and `path: command` of those whose effect on options their text does not show."""
     givers: tuple[str, ...] = ()
     """Files outside of the release that set variables of options themselves, such as a wrapper."""
+    twice: tuple[tuple[str, str], ...] = ()
+    """Pairs of agents that the next start gets: the same one twice, or two that open the same port."""
     unread: tuple[str, ...] = ()
     """Start scripts that the SSH user cannot read."""
     dropped: tuple[ScriptLine, ...] = ()
@@ -87,6 +93,13 @@ class NextOptions:
         """Entries of the class path of the process that its next start does not have, or perhaps not."""
         found = (one.entry for one in (*self.lost, *self.gone, *self.unclear))
         return tuple(entry for entry in found if entry)
+
+
+def agent_port(option: str) -> str:
+    """Return the port that the JMX exporter (`PORT:FILE`) or the debugger opens; empty for another option. Java ends if
+    it is in use."""
+    match = _PORT.fullmatch(option)
+    return (match[1] or match[2]) if match else ""
 
 
 def option_key(option: str) -> str:

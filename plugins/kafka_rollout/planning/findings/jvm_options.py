@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from kafka_rollout.base.findings import BLOCKER, WARNING, Finding, FindingCode
 from kafka_rollout.base.wording import few
 from kafka_rollout.model.host_state import HostState
-from kafka_rollout.model.jvm_options import LostOption, NextOptions
+from kafka_rollout.model.jvm_options import AGENTS, LostOption, NextOptions, agent_port
 from kafka_rollout.model.topology import NodeSpec, ServiceSpec
 from kafka_rollout.releases.facts import Release
 
@@ -37,14 +37,19 @@ JVM_OPTION_UNKNOWN = FindingCode(
     "It is unknown whether the next start has an option: the SSH user cannot read a start script, or its text does not "
     "show all options that it gives.",
 )
-JVM_OPTION_CODES = (JVM_OPTION_LOST, JVM_OPTION_GONE, JVM_OPTION_UNKNOWN)
+JVM_OPTION_TWICE = FindingCode(
+    "JVM-OPTION-TWICE",
+    (BLOCKER, WARNING),
+    "The next start gets a Java agent twice, such as from the unit and from a wrapper. A blocker if two agents open "
+    "the same port.",
+)
+JVM_OPTION_CODES = (JVM_OPTION_LOST, JVM_OPTION_GONE, JVM_OPTION_UNKNOWN, JVM_OPTION_TWICE)
 
 _LOGINS = re.compile(
     r"-D(java\.security\.|javax\.(net|security)\.|org\.apache\.kafka\.|jdk\.|sun\.(security|net)\.|com\.sun\.security\.|"
     r"org\.bouncycastle\.|java\.protocol)"
 )
 _HEAP = re.compile(r"-Xm[xsn]|-XX:(Max|Min|Initial)(RAM|Heap)|-XX:MaxDirectMemorySize")
-_AGENTS = ("-javaagent:", "-agentpath:", "-agentlib:")
 _JMX_LOGIN = re.compile(
     r"-Dcom\.sun\.management\.jmxremote\.(?!(authenticate|ssl|ssl\.need\.client\.auth|registry\.ssl)=false$)"
     r"(authenticate|ssl|password|access|login|registry)[.=]",
@@ -66,6 +71,7 @@ def jvm_option_losses(node: NodeSpec, host: HostState, releases: Sequence[Releas
     unsure: dict[str, LostOption] = {}
     why: dict[str, None] = {}
     givers: dict[str, None] = {}
+    twice: dict[tuple[str, str], None] = {}
     restarts = bool(releases) and all(host.starts_installed(release) for release in releases)
     opens_jmx = _opens_jmx([host.options.get(release, NextOptions()) for release in (*releases,) or (None,)])
     for release in (*releases,) or (None,):
@@ -90,6 +96,7 @@ def jvm_option_losses(node: NodeSpec, host: HostState, releases: Sequence[Releas
         unsure |= {one.option: one for one in options.unsure}
         why |= dict.fromkeys(options.why)
         givers |= dict.fromkeys(options.givers)
+        twice |= dict.fromkeys(options.twice)
     if unsure:
         names = few([*unsure], limit=_SHOWN)
         yield JVM_OPTION_UNKNOWN.found(
@@ -100,6 +107,17 @@ def jvm_option_losses(node: NodeSpec, host: HostState, releases: Sequence[Releas
             "Check that what is named here still gives these options. If it does, approve this with the plan. Do not "
             "write them into the unit as well: an agent that is given twice can prevent the start.",
         )
+    for binds in (True, False):
+        if pairs := [pair for pair in twice if bool(agent_port(pair[0])) == binds]:
+            ends = "Both open the same port, so Java ends at once." if binds else "Some agents end the start then."
+            yield JVM_OPTION_TWICE.found(
+                f"node {node.node_id}, agents" + ("" if binds else " without a port"),
+                f"The next start of node {node.node_id} on host {host.name} gets these agents together: "
+                f"{few([' and '.join(pair) for pair in pairs], limit=_SHOWN)}. {ends}",
+                "Leave each of them in one place only: "
+                f"{few([f'the environment of {service.unit}', *givers], limit=_SHOWN)}.",
+                severity=BLOCKER if binds else WARNING,
+            )
     for is_needed in (True, False):
         found = [one for one in gone.values() if _is_needed(one, host, service, opens_jmx=opens_jmx) == is_needed]
         if found:
@@ -190,7 +208,7 @@ def _is_needed(lost: LostOption, host: HostState, service: ServiceSpec, *, opens
         return service.log_file is not None
     if _JMX_LOGIN.match(option):
         return opens_jmx
-    return bool(_LOGINS.match(option) or _HEAP.match(option) or option.startswith(_AGENTS))
+    return bool(_LOGINS.match(option) or _HEAP.match(option) or option.startswith(AGENTS))
 
 
 def _where(service: ServiceSpec, givers: Sequence[str]) -> str:

@@ -418,6 +418,41 @@ def test_no_form_in_which_a_wrapper_gives_an_option_is_a_finding(host: Host, edi
     assert host.findings(host.read(process, {})) == []
 
 
+TWICE = [("JVM-OPTION-TWICE", "blocker")]
+
+
+@pytest.mark.parametrize(
+    ("edit", "in_unit", "expected"),
+    [
+        (f'export KAFKA_OPTS="${{KAFKA_OPTS:+$KAFKA_OPTS }}{EXPORTER}"', EXPORTER, TWICE),
+        (f'KAFKA_OPTS="$KAFKA_OPTS {EXPORTER}"; export KAFKA_OPTS', EXPORTER, TWICE),
+        (f"export KAFKA_OPTS\nKAFKA_OPTS+=' {EXPORTER}'", EXPORTER.replace("/x.jar", "/y.jar"), TWICE),
+        ('P=7071\nexport KAFKA_OPTS="-javaagent:/x.jar=$P:/x.yml $KAFKA_OPTS"', EXPORTER, TWICE),
+        ('export KAFKA_OPTS="$KAFKA_OPTS -javaagent:/a.jar"', "-javaagent:/a.jar", [("JVM-OPTION-TWICE", "warning")]),
+        (f'export KAFKA_OPTS="$KAFKA_OPTS {EXPORTER}"', "-javaagent:/x.jar=7072:/x.yml", []),
+        (f'export KAFKA_OPTS="${{KAFKA_OPTS:-{EXPORTER}}}"', EXPORTER, []),
+        (f'export KAFKA_OPTS="{EXPORTER}"', EXPORTER, []),
+        (f'[ -n "$KAFKA_OPTS" ] || export KAFKA_OPTS="$KAFKA_OPTS {EXPORTER}"', EXPORTER, []),
+        ("", f"{EXPORTER} -Dx=y {EXPORTER}", TWICE),
+        ("", f"{EXPORTER} -Dx=y", []),
+    ],
+)
+def test_an_agent_that_the_next_start_gets_twice_is_found(
+    host: Host, edit: str, in_unit: str, expected: list[tuple[str, str]]
+) -> None:
+    """Java 17 with the JMX exporter twice on one port exits with 1 before Kafka starts."""
+    host.write("etc/start-kafka", f'#!/bin/bash\n{edit}\nexec HOME/kafka/bin/kafka-server-start.sh "$@"\n')
+    host.command = "HOME/etc/start-kafka HOME/etc/server.properties"
+    process, environment = host.start({}), {"KAFKA_OPTS": in_unit}
+    agents = [word for word in host.start(environment) if word.startswith("-javaagent:")]
+    ports = [word.rpartition("=")[2] for word in agents]
+    assert (len(ports) != len({*ports})) == (expected != [])
+    found = host.findings(host.read(process, environment))
+    assert [one for one in shown(found) if "TWICE" in one[0]] == expected
+    if len(agents) != len({*agents}):
+        assert host.findings(host.read(host.start(environment), environment)) == [], "a process runs with both"
+
+
 @pytest.mark.parametrize(
     ("script", "expected"),
     [

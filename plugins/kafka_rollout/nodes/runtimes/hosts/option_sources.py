@@ -16,10 +16,12 @@ from itertools import zip_longest
 
 from kafka_rollout.base.errors import RolloutError
 from kafka_rollout.model.jvm_options import (
+    AGENTS,
     CLASS_PATH,
     LostOption,
     NextOptions,
     ScriptLine,
+    agent_port,
     option_key,
     shown_option,
     shown_options,
@@ -35,6 +37,7 @@ from kafka_rollout.nodes.runtimes.hosts.shell_lines import (
     REFERENCE,
     STARTS_KAFKA,
     ReplacedVariables,
+    additions,
     assignments,
     names_anywhere,
     names_in,
@@ -109,6 +112,7 @@ _OF_THE_SHELL = re.compile(
     r"BASH\w*|DIRSTACK|EUID|FUNCNAME|GROUPS|HOME|HOST\w*|LANG|LC_\w+|LINENO|LOGNAME|MACHTYPE|OLDPWD|OPTARG|OPTIND|OSTYPE|"
     r"PATH|PPID|PWD|RANDOM|REPLY|SECONDS|SHELL|SHLVL|UID|USER|[A-Z]+_DIRECTORY|INVOCATION_ID|SYSTEMD_\w+"
 )
+_LEADING = re.compile(rf"^(?:{COMMAND}|{BRACES}|\$\w+)+")
 _PATTERN = re.compile(r"[*?]|\[[^]]*\]|\{[^{}]*\}")
 
 
@@ -453,6 +457,33 @@ def _without_options(line: str) -> str:
     return line
 
 
+def _twice(
+    process: Sequence[str], given: _Given, texts: Sequence[TextFile], scope: ScriptScope
+) -> tuple[tuple[str, str], ...]:
+    """Return the pairs of agents that are the same, or that open the same port, among what the environment gives and
+    what scripts add to it at each start. What the process has twice is left out: it runs with it."""
+    words = [word for word in given.all_words if word.startswith(AGENTS)]
+    for name, value in additions(text.lines for text in texts):
+        pieces = (_LEADING.sub("", unquoted(piece)) for piece in _pieces(value) if name in OF_KAFKA)
+        words += [_resolved(scope.pattern(piece)) for piece in pieces if piece.startswith(AGENTS)]
+    return tuple(
+        (shown_option(one), shown_option(other))
+        for number, one in enumerate(words)
+        for other in words[number + 1 :]
+        if (one == other or agent_port(one) == agent_port(other) != "") and not {one, other} <= _repeated(process)
+    )
+
+
+def _repeated(process: Sequence[str]) -> set[str]:
+    return {word for word in process if process.count(word) > 1}
+
+
+def _resolved(pattern: str) -> str:
+    """Return the word of an expression; as it is if it has several values."""
+    word = re.sub(r"\\(.)", r"\1", re.sub(r"\(\?:([^()|]*)\)", r"\1", pattern))
+    return word if re.fullmatch(pattern, word) else pattern
+
+
 def _givers(texts: Iterable[TextFile]) -> tuple[str, ...]:
     """Return the files that set a variable of options themselves."""
     files = (text for text in texts if text.path.startswith("/"))
@@ -555,6 +586,7 @@ def _next_options(
         unsure=tuple(unsure),
         why=(*stays.why, *running.why) if starts or not stays.is_whole else ("its command",),
         givers=_givers(stays.texts),
+        twice=_twice(process, given, next_texts, after),
         unread=(*running.unread, *then.unread),
         dropped=tuple(one for one in dropped if one.path not in absent),
     )

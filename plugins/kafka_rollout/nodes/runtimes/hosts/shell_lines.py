@@ -99,6 +99,7 @@ class _Set(NamedTuple):
     """Variables that decide whether it is executed."""
     is_certain: bool
     """Nothing decides that."""
+    value: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +130,20 @@ def set_always(scripts: Iterable[Sequence[str]]) -> frozenset[str]:
     scripts = tuple(scripts)
     certain = frozenset(one.name for lines in scripts for one in _sets_of(lines) if one.is_certain)
     return certain | {match[1] or match[2] for lines in scripts for match in _IF_EMPTY.finditer("\n".join(lines))}
+
+
+def additions(scripts: Iterable[Sequence[str]]) -> list[tuple[str, str]]:
+    """Return what each start adds to the values of variables: their names, and the values with these variables in them.
+
+    What a later line can replace is left out.
+    """
+    found: list[tuple[str, str]] = []
+    for one in (one for lines in scripts for one in _sets_of(lines)):
+        if one.name in one.uses and one.is_certain:
+            found.append((one.name, one.value))
+        elif one.name not in one.uses | one.conditions:
+            found = [(name, value) for name, value in found if name != one.name]
+    return found
 
 
 def _sets_of(lines: Sequence[str]) -> Iterator[_Set]:
@@ -190,7 +205,7 @@ def _set_at(line: str, plain: str, match: re.Match[str], blocks: Sequence[frozen
                 return  # only this command gets it
             is_certain = False
     appends = frozenset({name}) if line[at + len(name)] == "+" else frozenset()
-    yield _Set(name, names_anywhere(value) | appends, conditions, is_certain)
+    yield _Set(name, names_anywhere(value) | appends, conditions, is_certain, value)
 
 
 def names_anywhere(text: str) -> frozenset[str]:
