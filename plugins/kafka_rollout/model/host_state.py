@@ -155,6 +155,8 @@ class StartPath:
     """What the next start does if the path does not exist."""
     is_edited: bool | None = False
     """Whether it belongs to a package, was edited in its place, and is replaced by an installation; None: unknown."""
+    is_resolved: bool = False
+    """The start resolves this link itself (`readlink`, `cd`), and names no folder of a release."""
 
     def moves(self, release: Release | None) -> bool:
         """Return whether the path leads elsewhere after a switch."""

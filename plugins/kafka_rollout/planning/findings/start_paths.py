@@ -445,6 +445,16 @@ def _not_switched(switch: _Switch) -> Iterator[Finding]:
     starts = scripts or [path for path in host.start_paths if _is_class_path(path, linked)]
     if not starts or any(path.moves(release) or release not in path.after for path in starts):
         return
+    if host.link.is_resolved and not scripts:
+        yield START_PATH_UNKNOWN.found(
+            f"{switch.subject}, link",
+            f"The start of {service.unit} on host {host.name} resolves the link {service.symlink} itself, so the class "
+            "path of its process does not show whether the next start follows the link.",
+            f"Check that its script names no folder of a release. Or let it start {service.symlink}/bin/"
+            "kafka-server-start.sh.",
+            severity=WARNING,
+        )
+        return
     yield START_NOT_SWITCHED.found(
         switch.subject,
         f"{service.unit} on host {host.name} starts {few([path.path for path in starts], limit=2)}, and not through "

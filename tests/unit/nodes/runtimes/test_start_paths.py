@@ -428,7 +428,7 @@ def test_a_unit_that_does_not_start_through_the_link_is_a_blocker(
         ("/bin/sh -c exec bin/kafka-server-start.sh HOME/etc/x", "HOME/kafka", []),
         ("/bin/bash bin/kafka-server-start.sh HOME/etc/x", "HOME/kafka", []),
         ("/bin/sh -c exec bin/kafka-server-start.sh HOME/etc/x", "HOME/kafka_2.13-3.9.1", ["START-NOT-SWITCHED"]),
-        ("/bin/sh -c cd HOME/kafka && bin/kafka-server-start.sh HOME/etc/x", "HOME", ["START-NOT-SWITCHED"]),
+        ("/bin/sh -c cd HOME/other && bin/kafka-server-start.sh HOME/etc/x", "HOME", ["START-NOT-SWITCHED"]),
     ],
 )
 def test_a_script_below_the_folder_in_which_the_unit_starts_is_switched_with_it(
@@ -438,6 +438,25 @@ def test_a_script_below_the_folder_in_which_the_unit_starts_is_switched_with_it(
     unit = f"{EXEC.format(command)}WorkingDirectory={directory}\n"
     state = host.read({}, *CONFIGURATION.split(), unit=unit, class_path="HOME/kafka_2.13-3.9.1/bin/../libs/x.jar")
     assert [one.code for one in host.findings(state)] == expected
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (("H=$(readlink -f HOME/kafka)", 'exec "$H/bin/kafka-server-start.sh" HOME/etc/x'), "START-PATH-UNKNOWN"),
+        (("L=HOME/kafka", "H=`realpath $L`", "exec $H/bin/kafka-server-start.sh HOME/etc/x"), "START-PATH-UNKNOWN"),
+        (("cd -P HOME/kafka && exec ./bin/kafka-server-start.sh HOME/etc/x",), "START-PATH-UNKNOWN"),
+        (("H=$(readlink -f HOME/kafka_2.13-3.9.1)", "exec $H/bin/x HOME/etc/x # HOME/kafka"), "START-NOT-SWITCHED"),
+        (("H=$(cat HOME/etc/folder)", "exec $H/bin/kafka-server-start.sh HOME/etc/x"), "START-NOT-SWITCHED"),
+    ],
+)
+def test_a_start_that_resolves_the_link_itself_can_follow_it(host: Host, lines: tuple[str, ...], expected: str) -> None:
+    """The process has the class path of the folder itself, as one that does not start through the link."""
+    unit = EXEC.format("HOME/own/start.sh")
+    libraries = "HOME/kafka_2.13-3.9.1/bin/../libs/x.jar"
+    state = host.read({}, *CONFIGURATION.split(), unit=unit, wrapper=lines, lines=lines, class_path=libraries)
+    severity = "warning" if expected == "START-PATH-UNKNOWN" else "blocker"
+    assert shown(host.findings(state)) == [(expected, severity)]
 
 
 @pytest.mark.parametrize(

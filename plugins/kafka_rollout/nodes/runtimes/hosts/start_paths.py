@@ -24,7 +24,7 @@ from kafka_rollout.model.host_state import (
     StartPath,
     StartPlace,
 )
-from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.model.topology import NodeSpec, ServiceSpec
 from kafka_rollout.nodes.runtimes.hosts.absences import SHOWN, Prepared, absences_of, is_literal
 from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, service_of, unusable
 from kafka_rollout.nodes.runtimes.hosts.package_paths import NamedPath, read_absent, read_package_paths
@@ -54,6 +54,7 @@ _OUTPUT = re.compile(r"\d*>>?\s*\S+")
 _START_SCRIPT = re.compile(r"(/.*)/kafka-server-start(\.sh)?")
 _RELATIVE_SCRIPT = re.compile(r"(?<![^\s'\"])((?:[\w.-]+/)+kafka-(?:server-start|run-class)(?:\.sh)?)(?![^\s'\";])")
 _CONFIGURATION = re.compile(r"kafka-server-start(?:\.sh)?['\"]?(?:\s+-\S+)*\s+['\"]?([^\s'\"$-][^\s'\"$]*)")
+_RESOLVES = re.compile(r"(?:^|[\s(`;&|])(?:readlink|realpath|cd|pwd\s+-P)\s")
 _FIRST = (StartFileKind.CONFIGURATION, StartFileKind.IDENTITY)
 _NO_FOLDER = "/.kafka-rollout-no-release"
 _SHELLS = frozenset({"sh", "bash", "dash", "ksh", "zsh"})
@@ -147,6 +148,7 @@ def read_start_paths(
     places = _with_access(commands, node, read, list(wanted.values()))
     seen = frozenset(facts.opened)
     link = _start_path(StartFileKind.LIBRARIES, service.symlink, _places(0, keys, places, seen))
+    link = replace(link, is_resolved=_resolves(service, (*wrapper, *lines)))
     paths = (
         replace(
             _start_path(one.kind, one.path, _places(number, keys, places, seen), linked=link.now.path),
@@ -157,6 +159,14 @@ def read_start_paths(
         for number, one in enumerate(wanted.values(), 1)
     )
     return link, tuple(paths), problem
+
+
+def _resolves(service: ServiceSpec, lines: Sequence[str]) -> bool:
+    """Return whether lines name the link and resolve it, or a variable, and name no folder of a release."""
+    link = re.compile(rf"(?<![\w./-]){re.escape(service.symlink)}(?![\w.-])")
+    folder = re.compile(re.escape(service.installation).replace(re.escape("{release}"), r"\d+\.\d+"))
+    resolved = [line for line in lines if _RESOLVES.search(line) and (link.search(line) or "$" in line)]
+    return bool(resolved) and any(map(link.search, lines)) and not any(map(folder.search, lines))
 
 
 def follow_link(
