@@ -442,7 +442,10 @@ def _not_switched(switch: _Switch) -> Iterator[Finding]:
         return
     linked = host.link.now.path
     scripts = [path for path in host.start_paths if path.is_of_unit and _is_start_script(path)]
-    starts = scripts or [path for path in host.start_paths if _is_class_path(path, linked)]
+    libraries = [path for path in host.start_paths if _is_class_path(path, linked)]
+    # An entry of CLASSPATH is before those that the start script adds.
+    fixed = [path for path in libraries if path.kind is StartFileKind.JAR and not path.moves(release)]
+    starts = [path for path in fixed if scripts and release in path.after] or scripts or libraries
     if not starts or any(path.moves(release) or release not in path.after for path in starts):
         return
     if host.link.is_resolved and not scripts:
@@ -459,8 +462,9 @@ def _not_switched(switch: _Switch) -> Iterator[Finding]:
         switch.subject,
         f"{service.unit} on host {host.name} starts {few([path.path for path in starts], limit=2)}, and not through "
         f"the link {service.symlink}. After the switch of the link it would start the release that runs now again.",
-        f"Let the unit start {service.symlink}/bin/kafka-server-start.sh (`systemctl edit {service.unit}`), and "
-        "restart the node. Or write the link through which the unit starts into the inventory (symlink).",
+        f"Let the unit start {service.symlink}/bin/kafka-server-start.sh, without a folder of a release in CLASSPATH "
+        f"(`systemctl edit {service.unit}`), and restart the node. Or write the link through which the unit starts "
+        "into the inventory (symlink).",
     )
 
 

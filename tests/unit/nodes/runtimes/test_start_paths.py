@@ -403,6 +403,13 @@ def test_a_program_without_which_systemd_starts_and_stops_the_node_is_a_warning(
         ("HOME/own/start.sh", "HOME/kafka_2.13-3.9.1/libs/*", ["START-NOT-SWITCHED"]),
         ("HOME/own/start.sh", "HOME/kafka/libs/*", []),
         ("HOME/linked/bin/kafka-server-start.sh", "HOME/linked/bin/../libs/x.jar", []),
+        (
+            "HOME/kafka/bin/kafka-server-start.sh",
+            "HOME/kafka_2.13-3.9.1/libs/*:HOME/kafka/bin/../libs/x.jar",
+            ["START-NOT-SWITCHED"],
+        ),
+        ("HOME/kafka/bin/kafka-server-start.sh", "HOME/plugins/*:HOME/kafka/bin/../libs/x.jar", []),
+        ("HOME/kafka/bin/kafka-server-start.sh", "HOME/kafka/libs/*:HOME/kafka/bin/../libs/x.jar", []),
     ],
 )
 @pytest.mark.parametrize("releases", [(NEW,), ()])
