@@ -226,6 +226,8 @@ CLOCK_SKEW_S = 5.0
 _SHOWN = 8
 # Property of the JVM that names the file of the logging library of a release.
 _LOGGING = {"reload4j": "log4j.configuration", "log4j2": "log4j2.configurationFile"}
+_NAMES_OF_LOG4J_2 = ("log4j2.configurationFile", "log4j.configurationFile")
+"""Log4j 2 reads both names."""
 _OLD_SCALA = "kafka_2.12-"
 _SCALA = " Kafka 4 exists for Scala 2.13 only, and its folder can have this name (KIP-751)."
 _OF_SCRIPT = "../config/"
@@ -843,6 +845,7 @@ def _artifact(path: str) -> tuple[str, str]:
 def _unreadable_log_config(host: HostState, logging: str) -> str:
     """Return the operator's own file for the other logging library; empty if there is none."""
     options = dict(arg[2:].split("=", 1) for arg in host.facts.arguments if arg.startswith("-D") and "=" in arg)
+    options = {_LOGGING["log4j2"] if name in _NAMES_OF_LOG4J_2 else name: value for name, value in options.items()}
     if logging not in _LOGGING or _LOGGING[logging] in options:
         return ""
     explicit = {path.path for path in host.start_paths if path.is_of_unit and path.kind is StartFileKind.LOGGING}

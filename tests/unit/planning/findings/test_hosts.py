@@ -489,6 +489,8 @@ def test_a_plugin_is_named_and_whether_the_next_release_has_it() -> None:
         ("-Dlog4j.configuration=log4j-json.properties", R431, True),
         ("-Dlog4j.configuration=file:/etc/kafka/log4j.properties", R391, False),
         ("-Dlog4j2.configurationFile=/etc/kafka/log4j2.yaml", R391, True),
+        ("-Dlog4j.configurationFile=/etc/kafka/log4j2.yaml", R391, True),
+        ("-Dlog4j.configurationFile=/etc/kafka/log4j2.yaml", R431, False),
         ("-Dlog4j2.configurationFile=/etc/kafka/log4j2.yaml", R431, False),
     ],
 )
