@@ -20,7 +20,9 @@ START_COMMAND = FindingCode(
     "The unit runs a command of Kafka before each start (ExecStartPre=). A blocker if the next release refuses its "
     "options.",
 )
-_COMMAND = re.compile(r"[^\s'\";]*bin/(kafka-[a-z-]+)(?:\.sh)?(?=\s|$|['\";])([^;&|]*)")
+_COMMAND = re.compile(r"([^\s'\";]*bin/)(kafka-[a-z-]+)(\.sh)?(?=\s|$|['\";])([^;&|]*)")
+# Archives have the commands of Kafka as `.sh`, packages without it in these folders.
+_OF_PACKAGES, _OF_SITE = ("/usr/bin/", "/bin/"), "/usr/local/"
 _FORMAT_SINCE = {
     **dict.fromkeys(("--standalone", "-s", "--initial-controllers", "-I"), Release(3, 9, 0)),
     **dict.fromkeys(("--no-initial-controllers", "-N"), Release(3, 9, 0)),
@@ -39,8 +41,9 @@ def start_command_findings(
     """Yield the findings of one node."""
     for release in releases:
         for command in () if host.starts_installed(release) else host.start_commands:
-            for program, options in _COMMAND.findall(command):
-                if program in _PROGRAMS_OF_STARTS:
+            for folder, program, suffix, options in _COMMAND.findall(command):
+                is_own = suffix or folder in _OF_PACKAGES or folder.startswith(("$", f"{host.symlink}/"))
+                if program in _PROGRAMS_OF_STARTS or folder.startswith(_OF_SITE) or not is_own:
                     continue
                 is_format = program == "kafka-storage" and options.split()[:1] == ["format"]
                 why = _why_refused(catalogue, release, options) if is_format else ""

@@ -64,3 +64,6 @@ def test_another_command_of_the_release_is_a_warning() -> None:
     assert severity == "warning"
     assert "runs kafka-configs of Kafka 4.2.1 before the start of node 1" in sentence
     assert found("/usr/bin/mkdir -p /var/log/kafka-x /opt/kafka/logs", "4.2.1") == []
+    assert len(found("/usr/bin/kafka-configs --alter --entity-type users", "4.2.1")) == 1
+    for own in ("/usr/local/bin/kafka-wait-disks", "/usr/local/bin/kafka-wait.sh", "/srv/tools/bin/kafka-wait-disks"):
+        assert found(f"{own} --all", "4.2.1") == []
