@@ -85,6 +85,7 @@ class StartFileKind(StrEnum):
     systemd or the node writes."""
     KEYS = "keystore, truststore or JAAS file"
     PROVIDED = "file of a config provider"
+    PLANNED = "file of a config provider in lines that the run changes"
     AGENT = "Java agent"
     JAR = "jar"
     LIBRARIES = "jars of the release"

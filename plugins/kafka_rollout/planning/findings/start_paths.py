@@ -88,6 +88,8 @@ def fate_of(path: StartPath, release: Release | None, host: HostState) -> Fate:
             return Fate.STAYS  # the jars of each release; what is added to them is FOREIGN-JARS and PLUGIN-CLASS
         case StartFileKind.PROGRAM | StartFileKind.CONDITION | StartFileKind.AGENT | StartFileKind.JAR:
             exists = Fate.STAYS  # another release can bring another one
+        case StartFileKind.PLANNED:
+            exists = Fate.STAYS  # no start has read the one of now
         case StartFileKind.JVM | StartFileKind.UNIT | StartFileKind.KEYS | StartFileKind.LOGGING | StartFileKind.NAMED:
             exists = Fate.STAYS if after.is_same else Fate.OTHER
         case StartFileKind.PROVIDED:
@@ -330,6 +332,8 @@ def _missing_findings(
         result = (
             "systemd does not start the node then, and can report no error."
             if kind is StartFileKind.CONDITION
+            else "The node does not start with these lines without it."
+            if kind is StartFileKind.PLANNED
             else "The node does not start without it, on no release, so a rollback does not start it either."
             if is_fatal
             else "The node can start without it, fail or use a default."
@@ -338,7 +342,8 @@ def _missing_findings(
             f"node {node.node_id}, {kind.value}{'' if is_fatal else ', options and settings'}",
             f"{names} ({kind.value}) does not exist on host {host.name}, and the next start of node {node.node_id} "
             f"names it. The process that runs shows nothing about it. {result}",
-            f"Restore {names}, or correct the path in {_place_of(kind, service)}. Then plan again.",
+            f"{'Create' if kind is StartFileKind.PLANNED else 'Restore'} {names}, or correct the path in "
+            f"{_place_of(kind, service)}. Then plan again.",
             severity=BLOCKER if is_fatal else WARNING,
         )
 
@@ -431,6 +436,8 @@ def _place_of(kind: StartFileKind, service: ServiceSpec) -> str:
             return "log.dirs or metadata.log.dir"
         case StartFileKind.NAMED | StartFileKind.KEYS | StartFileKind.PROVIDED:
             return f"{service.configuration_file} or {unit}"
+        case StartFileKind.PLANNED:
+            return "release_overrides of the inventory"
         case _:
             return f"{unit} or its environment"
 

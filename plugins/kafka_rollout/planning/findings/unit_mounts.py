@@ -25,6 +25,7 @@ _KINDS = {
     StartFileKind.PROGRAM: WARNING,
     StartFileKind.KEYS: WARNING,
     StartFileKind.PROVIDED: WARNING,
+    StartFileKind.PLANNED: WARNING,
     StartFileKind.AGENT: WARNING,
     StartFileKind.JAR: WARNING,
     StartFileKind.LOGGING: WARNING,

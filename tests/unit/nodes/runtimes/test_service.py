@@ -7,6 +7,7 @@ import os
 import shlex
 import subprocess
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -331,6 +332,29 @@ def test_a_script_of_the_unit_that_was_changed_names_another_configuration_than_
     assert of_unit == ["/etc/kafka/other.properties"]
     found = {file.path: (file.kind, file.changed_at) for file in runtime.start_files(NODE, {})}
     assert found[wrapper] == (StartFileKind.PROGRAM, 7.0)
+
+
+def test_a_provider_file_that_only_lines_of_the_run_name_belongs_to_the_next_start() -> None:
+    """Also if the lines of one release name the provider, and those of a later one the file."""
+    new, name = "/etc/kafka/new.properties", "config.providers"
+    provider = {name: "f", f"{name}.f.class": "org.apache.kafka.common.config.provider.FileConfigProvider"}
+    lines, runtime = {"ssl.key.password": f"${{f:{new}:key}}"}, runtime_on(FakeHost(gone={new}))
+
+    def missing(*changes: ConfigChange, releases: Sequence[Release] = (R431,), **how: bool) -> list[str]:
+        seen = runtime.host(NODE, releases, changes=changes, **how)
+        return [one.sentence for one in start_path_findings(NODE, seen, releases) if one.code == "START-PATH-MISSING"]
+
+    def planned(lines: Mapping[str, str], release: Release = R431) -> list[ConfigChange]:
+        return [ConfigChange(node_id=1, release=release, key=key, value=lines[key], reason="") for key in lines]
+
+    assert missing() == []
+    assert [new in one for one in missing(*planned(provider | lines))] == [True]
+    assert [new in one for one in missing(*planned(provider | lines), returns=True)] == [True], "lines of before"
+    assert missing(*planned(provider | lines), restarts=True) == [], "a restart changes no line"
+    assert missing(*planned(provider, R421), *planned(lines)) == []
+    assert len(missing(*planned(provider, R421), *planned(lines), releases=(R421, R431))) == 1
+    runtime.cluster = replace(runtime.cluster, release_overrides={str(R431): provider | lines})
+    assert [new in one for one in missing()] == [True]
 
 
 @pytest.mark.parametrize(

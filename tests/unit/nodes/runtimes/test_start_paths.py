@@ -105,6 +105,7 @@ class Host:
         self,
         config: dict[str, str],
         *arguments: str,
+        planned: Sequence[Mapping[str, str]] = (),
         unit: str = "",
         environment: Sequence[str] = (),
         opened: Sequence[str] = (),
@@ -125,7 +126,8 @@ class Host:
             cast(HostCommands, self.shell("".join(self.texts(unit)), text, user)),
             node,
             releases,
-            config={name: value.replace("HOME", str(self.home)) for name, value in config.items()},
+            config=self.in_home(config),
+            planned=[self.in_home(one) for one in planned],
             environment=self.texts(*environment),
             facts=HostFacts(arguments=tuple(start), opened=tuple(self.texts(*opened))),
             wrapper=self.texts(*wrapper),
@@ -149,6 +151,9 @@ class Host:
     def shell(self, unit: str, file: str | None, user: str) -> ShellOfThisMachine:
         shown = f"User={user}\nGroup=\nSupplementaryGroups="
         return ShellOfThisMachine(self.home, unit, file, shown)
+
+    def in_home(self, config: Mapping[str, str]) -> dict[str, str]:
+        return {name: value.replace("HOME", str(self.home)) for name, value in config.items()}
 
     def texts(self, *texts: str) -> list[str]:
         return [text.replace("HOME", str(self.home)) for text in texts]
@@ -558,7 +563,7 @@ def test_without_a_target_what_each_release_needs_is_a_warning_and_what_none_can
 
 MISSING_BLOCKS, MISSING_WARNS = ("START-PATH-MISSING", "blocker"), ("START-PATH-MISSING", "warning")
 PRE = EXEC.replace("ExecStart=", "ExecStartPre=")
-PROVIDER = {
+PROVIDERS = {
     "config.providers": "file",
     "config.providers.file.class": "org.apache.kafka.common.config.provider.FileConfigProvider",
 }
@@ -581,8 +586,11 @@ PROVIDER = {
         ({"kept": ["-Djava.security.krb5.conf=HOME/gone.conf"]}, [MISSING_WARNS]),
         ({"kept": ["-Djava.io.tmpdir=HOME/gone", "-Dprometheus.path=/metrics", "-DlogFile=HOME/gone.log"]}, []),
         ({"config": {"remote.log.metadata.manager.impl.x": "HOME/gone.json"}}, [MISSING_WARNS]),
-        ({"config": {**PROVIDER, "x": "${file:HOME/gone:one}", "y": "${file:HOME/gone.b:two}"}}, [MISSING_BLOCKS]),
-        ({"config": {**PROVIDER, "x": "${file:HOME/gone:one}"}, "lines": ["/bin/install -m 600 /x HOME/gone"]}, []),
+        ({"config": {**PROVIDERS, "x": "${file:HOME/gone:one}", "y": "${file:HOME/gone.b:two}"}}, [MISSING_BLOCKS]),
+        (
+            {"config": {**PROVIDERS, "x": "${file:HOME/gone:one}"}, "lines": ["/bin/install -m 600 /x HOME/gone"]},
+            [],
+        ),
         ({"unit": PRE.format("HOME/gone.sh")}, [MISSING_BLOCKS]),
         ({"unit": PRE.format("/bin/sh HOME/gone.sh")}, [MISSING_BLOCKS]),
         ({"unit": PRE.format("HOME/gone.sh").replace("errors=no", "errors=yes")}, []),
@@ -631,6 +639,25 @@ def test_what_the_next_start_needs_and_does_not_exist_is_found_whether_it_moves_
     assert all("gone" in one.sentence and "gone" in one.remedy for one in found)
     only_of_process = host.read({}, *kept, *CONFIGURATION.split(), releases=releases)
     assert not [one for one in host.findings(only_of_process, releases) if one.code == "START-PATH-MISSING"]
+
+
+@pytest.mark.parametrize("releases", [(NEW,), ()])
+def test_a_provider_file_that_only_changed_lines_name_must_exist_unless_the_unit_makes_it(
+    host: Host, releases: tuple[Release, ...]
+) -> None:
+    planned = [{**PROVIDERS, "x": "${file:HOME/gone:one}", "y": "${file:HOME/etc/x:two}"}]
+    start = CONFIGURATION.split()
+    (found,) = host.findings(host.read({}, *start, planned=planned, releases=releases), releases)
+    assert shown([found]) == [MISSING_BLOCKS]
+    assert (
+        f"{host.home}/gone (file of a config provider in lines that the run changes) does not exist" in found.sentence
+    )
+    assert "rollback" not in found.sentence
+    assert found.remedy.startswith(f"Create {host.home}/gone, or correct the path in release_overrides")
+    made = host.read({}, *start, planned=planned, releases=releases, lines=["/bin/install -m 600 /x HOME/gone"])
+    assert host.findings(made, releases) == []
+    (found,) = host.findings(host.read(planned[0], *start, planned=planned, releases=releases), releases)
+    assert "rollback" in found.sentence, "the file of now names it too"
 
 
 def test_what_is_in_the_folder_of_a_release_that_the_run_brings_is_not_missing(host: Host) -> None:

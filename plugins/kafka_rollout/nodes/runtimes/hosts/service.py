@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 import shlex
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
@@ -183,6 +183,7 @@ class SshServiceRuntime(HostCommands):
         read_file = cache(lambda: self._configuration(node))
         # Before the plan: its lines are those of the inventory. Back, it has the values of before.
         planned = changes if returns else (*changes_of_overrides(self.cluster, node, releases), *changes)
+        overrides = cache(lambda: read_overrides(self, node))
         elsewhere = None if installed is None else read_elsewhere(self, node, installed)
         back = None if restarts or returns else self._release_to_return_to(node, unit, installed, releases, elsewhere)
         asked = dict.fromkeys((*releases, *(() if back is None else (back,))))
@@ -197,7 +198,12 @@ class SshServiceRuntime(HostCommands):
             libs=read_release_folders(self, node, asked, self.identify, self.artifacts),
             back=back,
             now=self.now,
-            read_config=cache(lambda: self._config(node, read_file())),
+            read_config=lambda: {**server_properties.parse(read_file()), **overrides()},
+            read_planned=lambda: (
+                []
+                if restarts
+                else [{**file, **overrides()} for file in _planned_files(node, read_file(), releases, planned)]
+            ),
             others=self._others_on_machine(node, unit.machine),
             restarts=restarts,
             changes_file=lambda: any(
@@ -526,10 +532,7 @@ class SshServiceRuntime(HostCommands):
         return find_node_classes(self, node, self.unit(node), release, classes)
 
     def config(self, node: NodeSpec) -> Mapping[str, str]:
-        return self._config(node, self._configuration(node))
-
-    def _config(self, node: NodeSpec, file: bytes) -> Mapping[str, str]:
-        return {**server_properties.parse(file), **read_overrides(self, node)}
+        return {**server_properties.parse(self._configuration(node)), **read_overrides(self, node)}
 
     def start_files(self, node: NodeSpec, config: Mapping[str, str]) -> tuple[StartFile, ...]:
         return read_start_files(self, node, config)
@@ -792,6 +795,17 @@ def _without_wrapper(wrapper: str, service: ServiceSpec, node: NodeSpec) -> str:
             f"ExecStart begin with kafka-server-start.sh {edit}."
         )
     return f"Write `exec` before kafka-server-start.sh in ExecStart {edit}."
+
+
+def _planned_files(
+    node: NodeSpec, file: bytes, releases: Sequence[Release], changes: Sequence[ConfigChange]
+) -> Iterator[Mapping[str, str]]:
+    """Yield the settings in the file of a node on each release. A line of one release stays on those after it."""
+    settings: Mapping[str, str] = server_properties.parse(file)
+    for release in releases:
+        changed = {**settings, **changed_lines(node, release, changes)}
+        settings = {name: value for name, value in changed.items() if value is not None}
+        yield settings
 
 
 def _starts(cluster: ClusterSpec, node: NodeSpec) -> str:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import posixpath
 import re
 import shlex
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import takewhile
 from typing import NamedTuple
 
+from kafka_rollout.model.configs import provider_files
 from kafka_rollout.model.file_access import FileAccess, Use
 from kafka_rollout.model.host_state import (
     Absence,
@@ -68,6 +69,7 @@ _USES = {
     StartFileKind.CONDITION: None,
     StartFileKind.KEYS: Use.READ,
     StartFileKind.PROVIDED: Use.READ,
+    StartFileKind.PLANNED: Use.READ,
     StartFileKind.AGENT: Use.READ,
     StartFileKind.JAR: Use.READ,
     StartFileKind.LIBRARIES: Use.LIST,
@@ -93,6 +95,7 @@ def read_start_paths(
     releases: Sequence[Release],
     *,
     config: Mapping[str, str],
+    planned: Iterable[Mapping[str, str]] = (),
     environment: Sequence[str],
     facts: HostFacts,
     wrapper: Sequence[str] = (),
@@ -103,6 +106,7 @@ def read_start_paths(
     """Return the link of the release, the paths, and why they are not all; empty if they are. Without releases, for the
     folder of any other one.
 
+    `planned`: the configurations of the next starts, with the lines that the run changes; `config`: without them.
     `environment`: options in the unit's environment. `variables`: all of it, for the unit's commands. `wrapper`: lines
     of the scripts with which the unit starts Kafka's own, which can have changed since the process started. `kept`:
     options of the next start on each release. `lines`: of all commands of the unit, and of their scripts. A path that
@@ -119,6 +123,8 @@ def read_start_paths(
     named += [one for line in wrapper for one in _names_of_start(_OUTPUT.sub("", line))]
     named.append(_Named(StartFileKind.CONFIGURATION, service.configuration_file, is_of_unit=False))
     named += [_Named(*one) for one in all_start_paths(config, facts.arguments, environment)]
+    provided = dict.fromkeys(path for one in planned for _, path in provider_files(one))
+    named += [_Named(StartFileKind.PLANNED, path, is_of_unit=False, absence=Absence.FATAL) for path in provided]
     absences = _absences(named, directory, absences_of(config, kept), Prepared.of(shown, lines))
     named.sort(key=lambda one: one.kind not in _FIRST)  # a path has the first kind under which it is named
     wanted: dict[tuple[str, bool], _Named] = {}

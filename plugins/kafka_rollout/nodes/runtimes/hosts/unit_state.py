@@ -317,6 +317,7 @@ def read_host(
     libs: Mapping[Release, ReleaseFolder],
     now: Callable[[], float],
     read_config: Callable[[], Mapping[str, str]],
+    read_planned: Callable[[], Sequence[Mapping[str, str]]],
     others: Mapping[int, ServiceSpec],
     restarts: bool,
     changes_file: Callable[[], bool],
@@ -324,8 +325,9 @@ def read_host(
     back: Release | None = None,
 ) -> HostState:
     """Return the state. `installed`: the release that the next start runs. `unavailable`: as in HostState. `libs`: the
-    folders of releases. `now`: clock of this machine. `read_config`: reads the configuration of the node. `others`: the
-    other nodes on the machine, by id. `restarts`: the run installs nothing. `changes_file`: whether it changes the
+    folders of releases. `now`: clock of this machine. `read_config`: reads the configuration of the node.
+    `read_planned`: reads those that it has on the releases, with the lines that the run changes. `others`: the other
+    nodes on the machine, by id. `restarts`: the run installs nothing. `changes_file`: whether it changes the
     configuration. `elsewhere`: as in HostState. `back`: the release to which a rollback leads the link, whose folder is
     among `libs`; None if that is not asked."""
     service = service_of(node)
@@ -357,7 +359,14 @@ def read_host(
     start = read_next_start(commands, node, releases or (None,), options)
     config = {} if denied else read_config()
     link, start_paths, start_paths_problem = _start_paths(
-        commands, node, releases, config=config, options=options, start=start, facts=facts
+        commands,
+        node,
+        releases,
+        config=config,
+        planned=() if denied else read_planned(),
+        options=options,
+        start=start,
+        facts=facts,
     )
     login = values.get("login", "")
     writes, writes_problem = _read_or_unknown(
@@ -517,6 +526,7 @@ def _start_paths(
     releases: Sequence[Release],
     *,
     config: Mapping[str, str],
+    planned: Sequence[Mapping[str, str]],
     options: UnitOptions,
     start: ScriptsOfStart,
     facts: HostFacts,
@@ -529,6 +539,7 @@ def _start_paths(
             node,
             releases,
             config=config,
+            planned=planned,
             environment=start.environment,
             facts=facts,
             wrapper=start.wrapper_lines(options.variables),
