@@ -24,7 +24,7 @@ from kafka_rollout.base.wording import few, nodes
 from kafka_rollout.control import lock
 from kafka_rollout.control.approval import require_approval
 from kafka_rollout.control.claims import claiming
-from kafka_rollout.control.holds import refuse_held, refuse_unsafe_stop
+from kafka_rollout.control.holds import HeldError, refuse_held, refuse_unsafe_stop
 from kafka_rollout.feature_updates.levels import pending_changes
 from kafka_rollout.gates.gate import Gate, GateKind
 from kafka_rollout.lowering.active_controller import ask_active, find_active
@@ -45,6 +45,7 @@ from kafka_rollout.metadata_log.log_choice import (
     decide_snapshot_use,
     epoch_after_return,
     has_majority,
+    has_snapshot,
 )
 from kafka_rollout.model.plan import Lowering
 from kafka_rollout.model.state import majority
@@ -54,7 +55,7 @@ from kafka_rollout.observation.each_node import on_each
 from kafka_rollout.observation.node_logs import read_last_error
 from kafka_rollout.observation.node_starts import Starts, starting
 from kafka_rollout.observation.node_steps import refuse_other_release
-from kafka_rollout.observation.outage import stop_of_all_is_under_way
+from kafka_rollout.observation.outage import controllers_were_started_again, stop_of_all_is_under_way
 from kafka_rollout.observation.run import ReadRun, Run
 from kafka_rollout.ports.cluster import PreparedSnapshot
 from kafka_rollout.preparation.frozen_plan import check_run, refuse_new_blockers
@@ -90,10 +91,11 @@ def lower_live(run: Run) -> str:
     A controller whose host does not respond is left out if the others are a majority; the sentence names it, the gate
     of the level waits for it, and a repeated call installs the snapshot there and starts it.
 
-    Raises HeldError while something holds the stop. Raises RefusedError or TransientError, with every controller that
-    responds running on its old log, if the levels were not lowered, and FatalError if they do not serve then. Raises
-    TransientError if a leader was elected at the new level, but the controllers do not serve yet, and if too few hosts
-    respond to decide: repeat it. Raises FatalError if a command after a start failed: a repeated call runs it again.
+    Raises HeldError while something holds the stop, and if it begins anew. Raises RefusedError or TransientError, with
+    every controller that responds running on its old log, if the levels were not lowered, and FatalError if they do not
+    serve then. Raises TransientError if a leader was elected at the new level, but the controllers do not serve yet,
+    and if too few hosts respond to decide: repeat it. Raises FatalError if a command after a start failed: a repeated
+    call runs it again.
     """
     run = check_run(run)
     if run.plan.lowering is not Lowering.LIVE:
@@ -122,34 +124,50 @@ def _lower_once(run: Run, starts: Starts, opened: ExitStack) -> str:
     if projections.is_undoing(run.history.events()):
         finish_undo(run, starts)
     if not stop_of_all_is_under_way(run):
-        is_chosen = projections.chosen_log(run.history.events()) is not None  # something else started them since
         if not quorum_lacks(run):
-            if is_chosen:  # with the snapshot
-                return _lower(run, starts, None, opened)
             return f"metadata.version is {run.plan.levels[METADATA_VERSION]} already."
         refuse_held(run, _GATE, _STOP)
         # Before the gate: the operator's commands can take an hour.
         with_commands = [one for one in run.cluster.controllers if one.commands_before_stop]
         at_once(run.ports.runtime.prepare_stop, with_commands, most=len(run.cluster.controllers))
         _refuse_unready(run)
-        if is_chosen:
-            _end_try(Controllers(run, starts))
-            return _lower_once(run, starts, opened)
         prepared = opened.enter_context(_prepare(run))
         refuse_held(run, _GATE, _STOP, is_prepared=True)  # large logs can take many minutes
         return _lower(run, starts, prepared, opened)
+    if controllers_were_started_again(run) and quorum_lacks(run):
+        _end_try(Controllers(run, starts))
     return _lower(run, starts, None, opened)
 
 
 def _end_try(controllers: Controllers) -> None:
     """End the try of a killed call whose controllers something else has started on their old logs: the chosen log lacks
-    what they wrote since. A call that follows begins another one, or continues if they have used the snapshot."""
+    what they wrote since.
+
+    Returns if a leader was elected on the snapshot in the meantime. Else every controller is started on its old log,
+    and HeldError is raised: another stop begins in its gate. Nothing holds this, because it stops no controller with
+    an old log, and only the run can return the others to theirs. Raises TransientError while the level is unknown, and
+    as `finish_undo`.
+    """
     run, why = controllers.run, "The controllers were started again after the log was chosen."
+    is_written = projections.snapshot_is_written(run.history.events())  # else it is on none of them
     with run.ports.runtime.short_timeouts():
-        if projections.snapshot_is_written(run.history.events()):
-            _decide(controllers, why, None)
-        else:
-            _return_without_snapshot(controllers, why, None)
+        level = until(
+            run.ports.clock,
+            lambda: served_level(run.ports),
+            lambda found: found is not None,
+            for_s=READY_WITHIN_S if is_written else 0.0,
+        )
+        if level is None and is_written:
+            raise TransientError(
+                f"{why} It is unknown which log they use: {quorum_lacks(run)}",
+                remedy="Find out in the logs of the controllers why, then repeat the step. Nothing was stopped.",
+            )
+        run.history.record(OfflineUndoing(sentence=why))
+        _finish_undo(controllers, why, level)
+    if not projections.stop_has_begun(run.history.events()):
+        raise HeldError(
+            f"{why} All run on their old logs.", remedy="Repeat the step: the stop begins anew.", gate=_GATE
+        )
 
 
 def _refuse_unready(run: Run) -> None:
@@ -478,14 +496,10 @@ def undo_or_continue(controllers: Controllers, error: BaseException) -> None:
     elif projections.snapshot_is_written(run.history.events()):
         _decide(controllers, why, error)
     else:
-        _return_without_snapshot(controllers, why, error)
+        run.history.record(OfflineUndoing(sentence="No controller has the snapshot."))
+        _return_to_old_logs(controllers, why, error, epoch=None)
     if not isinstance(error, RolloutError):
         raise error
-
-
-def _return_without_snapshot(controllers: Controllers, why: str, error: BaseException | None) -> None:
-    controllers.run.history.record(OfflineUndoing(sentence="No controller has the snapshot."))
-    _return_to_old_logs(controllers, why, error, epoch=None)
 
 
 def finish_undo(run: Run, starts: Starts) -> None:
@@ -494,19 +508,22 @@ def finish_undo(run: Run, starts: Starts) -> None:
     Returns when every controller was restored, or when a leader was elected on the snapshot in the meantime: then the
     downgrade continues. Raises as undo_or_continue.
     """
-    controllers = Controllers(run, starts)
-    why = "The undo was interrupted."
     with run.ports.runtime.short_timeouts():
-        level = served_level(run.ports)
-        restored = projections.restored_nodes(run.history.events())
-        if level == run.plan.levels[METADATA_VERSION]:
-            run.history.record(LiveKept(sentence="A leader was elected on the snapshot before the undo was finished."))
-        elif level is not None or has_majority(controllers.voters, restored):
-            _return_to_old_logs(controllers, why, None, epoch=None)
-        elif projections.snapshot_is_written(run.history.events()):
-            _decide(controllers, why, None)
-        else:
-            _return_to_old_logs(controllers, why, None, epoch=None)
+        _finish_undo(Controllers(run, starts), "The undo was interrupted.", served_level(run.ports))
+
+
+def _finish_undo(controllers: Controllers, why: str, level: int | None) -> None:
+    """`level`: as the active controller reports it now; None if it is unknown."""
+    run = controllers.run
+    restored = projections.restored_nodes(run.history.events())
+    if level == run.plan.levels[METADATA_VERSION]:
+        run.history.record(LiveKept(sentence="A leader was elected on the snapshot before the undo was finished."))
+    elif level is not None or has_majority(controllers.voters, restored):
+        _return_to_old_logs(controllers, why, None, epoch=None)
+    elif projections.snapshot_is_written(run.history.events()):
+        _decide(controllers, why, None)
+    else:
+        _return_to_old_logs(controllers, why, None, epoch=None)
 
 
 def _decide(controllers: Controllers, why: str, error: BaseException | None) -> None:
@@ -571,11 +588,11 @@ def _return_to_old_logs(controllers: Controllers, why: str, error: BaseException
 
     def restore(node: NodeSpec) -> None:
         if node.node_id not in projections.restored_nodes(run.history.events()):
-            if projections.snapshot_is_written(run.history.events()):
-                _stop_spare(controllers, node)
-            elif run.ports.runtime.process(node).pid is not None:
-                _record_restored(run.ports, node, "It runs on its old log.")  # no controller has the snapshot
+            runs = run.ports.runtime.process(node).pid is not None
+            if runs and epoch is None and not _can_have_snapshot(run, node):
+                _record_restored(run.ports, node, "It runs on its old log.")
                 return
+            _stop_spare(controllers, node)
             _restore(run, node, epoch)
         _start_unless_it_runs(controllers.starts, node)
 
@@ -614,6 +631,17 @@ def _return_to_old_logs(controllers: Controllers, why: str, error: BaseException
     run.history.record(LiveFailed(sentence=failed))
     if isinstance(error, RolloutError):
         raise RefusedError(failed, remedy=error.remedy or "Fix the cause, then repeat the step.") from error
+
+
+def _can_have_snapshot(run: ReadRun, node: NodeSpec) -> bool:
+    """Return whether the snapshot of this try is on a controller, also if a kill came before the record of it."""
+    events = run.history.events()
+    chosen = projections.chosen_log(events)
+    if chosen is None or not projections.snapshot_is_written(events):
+        return False
+    if node.node_id in projections.installed_on(events):
+        return True
+    return has_snapshot(run.ports.metadata_logs.node_log(node, cluster_id=run.plan.cluster_id), chosen)
 
 
 def _stop_spare(controllers: Controllers, node: NodeSpec) -> None:

@@ -227,7 +227,7 @@ def decide_snapshot_use(
     epoch = chosen.snapshot_epoch
     if any(_has_leader(log, epoch) for log in controllers.values()):
         return SnapshotUse.USED
-    if any(_has_leader(log, epoch) or _has_snapshot(log, chosen) for log in brokers):
+    if any(_has_leader(log, epoch) or has_snapshot(log, chosen) for log in brokers):
         return SnapshotUse.USED
     voting = find_voting(controllers.values())
     if not (has_majority(voters, voting) and has_majority(chosen.voters, voting)):
@@ -254,6 +254,6 @@ def _has_leader(log: NodeLog, epoch: int) -> bool:
     return log.newest_epoch > epoch or (log.known_epoch > epoch and log.leader_id >= 0)
 
 
-def _has_snapshot(log: NodeLog, chosen: ChosenLog) -> bool:
+def has_snapshot(log: NodeLog, chosen: ChosenLog) -> bool:
     """Kafka writes a snapshot that it fetches to a file with the same beginning of its name, and renames it."""
     return any(name.startswith(chosen.snapshot.removesuffix(".checkpoint")) for name in log.snapshots)

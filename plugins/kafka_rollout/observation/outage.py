@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from kafka_rollout.base.errors import RolloutError
 from kafka_rollout.metadata_log.log_choice import has_majority
 from kafka_rollout.metadata_log.outage import (
@@ -20,7 +18,6 @@ from kafka_rollout.observation.cluster_ports import (
 from kafka_rollout.observation.each_node import on_each
 from kafka_rollout.observation.node_steps import last_started_release, offline_release_step, stop_is_under_way
 from kafka_rollout.observation.run import NodeRun, ReadRun, Run
-from kafka_rollout.run.events import Event
 from kafka_rollout.run.projections import offline as projections
 from kafka_rollout.run.projections.nodes import unfinished_starts
 from kafka_rollout.run.projections.offline import unwritable_before
@@ -40,15 +37,15 @@ def stop_of_all_is_under_way(run: Run) -> bool:
     because it must start them again.
 
     A stop that only the history shows did not happen, or its nodes were started again. Then everything is checked
-    again, because the state of the cluster can have changed since. After the choice of the log, the steps of an offline
-    downgrade decide. See `stop_of_all_is_over` for what follows them.
+    again, because the state of the cluster can have changed since. After the choice of the log, only the steps can
+    return a node to its old log, so they decide. See `stop_of_all_is_over` for what follows them.
     """
     events = run.history.events()
     if not projections.stop_has_begun(events):
         return False
-    is_live = run.plan.lowering is Lowering.LIVE  # it kills the controllers at once, and records no stop of a node
     if projections.chosen_log(events) is not None:
-        return not (is_live and _controllers_were_started_again(run, events))
+        return True
+    is_live = run.plan.lowering is Lowering.LIVE  # it kills the controllers at once, and records no stop of a node
 
     def is_down(node: NodeSpec) -> bool:
         process = run.ports.runtime.process(node)
@@ -63,13 +60,16 @@ def stop_of_all_is_under_way(run: Run) -> bool:
     return bool(down) and (is_live or serves_none or not were_started_again(run))
 
 
-def _controllers_were_started_again(run: Run, events: Sequence[Event]) -> bool:
-    """Return whether a majority of the voters run without the snapshot of a live downgrade, so that they can serve.
+def controllers_were_started_again(run: Run) -> bool:
+    """Return whether a majority of the voters run without the chosen log of a live downgrade, so that they can serve.
 
     The log was chosen while a majority was stopped, so something else has started them since. The undo starts them,
     too, and what it decided stays.
     """
-    if any(projections.has_event(events, kind) for kind in (OfflineUndoing, LiveKept, LiveLowered)):
+    events = run.history.events()
+    if projections.chosen_log(events) is None or any(
+        projections.has_event(events, kind) for kind in (OfflineUndoing, LiveKept, LiveLowered)
+    ):
         return False
     voters, installed = projections.voters_before_stop(events) or (), projections.installed_on(events)
     asked = [one for one in run.cluster.controllers if one.node_id in voters and one.node_id not in installed]
