@@ -406,10 +406,12 @@ EXPORTER = "-javaagent:/x.jar=7071:/x.yml"
         'while read -r o; do KAFKA_OPTS="$KAFKA_OPTS $o"; done < HOME/etc/jvm.options; export KAFKA_OPTS',
         'for f in HOME/plugins/*.jar; do KAFKA_OPTS="$KAFKA_OPTS -javaagent:$f"; done; export KAFKA_OPTS',
         'V=6.0g; export KAFKA_HEAP_OPTS="-Xmx${V/.0/} -Xms${V/.0/}"',
+        'CONF=HOME/etc\n. "${CONF}/kafka-env.sh"',
     ],
 )
 def test_no_form_in_which_a_wrapper_gives_an_option_is_a_finding(host: Host, edit: str) -> None:
     host.write("etc/jvm.options", f"-Xmx6g\n{EXPORTER}\n")
+    host.write("etc/kafka-env.sh", f'export KAFKA_OPTS="{EXPORTER}"\n')
     host.write("plugins/a.jar", "")
     host.write("etc/start-kafka", f'#!/bin/bash\n{edit}\nexec HOME/kafka/bin/kafka-server-start.sh "$@"\n')
     host.command = "HOME/etc/start-kafka HOME/etc/server.properties"

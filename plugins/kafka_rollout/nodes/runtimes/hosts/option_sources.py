@@ -740,8 +740,20 @@ class _Scripts(TextFiles):
 def _sources(text: TextFile) -> list[str]:
     """Return the files that a script reads as a part of it. One whose path is not plain is never found."""
     folder = posixpath.dirname(text.path)
+    known = _certain_values(text)
     found = []
     for line in text.lines:
-        for path in _SOURCE.findall(_OWN_FOLDER.sub(folder, line)):
+        for path in _SOURCE.findall(_OWN_FOLDER.sub(folder, _with_values(line, known))):
             found.append(posixpath.normpath(path) if path.startswith("/") else path)
     return found
+
+
+def _certain_values(text: TextFile) -> dict[str, str]:
+    """Return the variables that a script sets once, and always, to a plain value."""
+    values: dict[str, list[str]] = {}
+    for line in text.lines:
+        for name, value in assignments(line):
+            values.setdefault(name, []).append(unquoted(value))
+    plain = {name: value for name, (value, *more) in values.items() if not more and not set(value) & _OF_SHELL}
+    replaced = ReplacedVariables.of([text.lines])
+    return {name: value for name, value in plain.items() if replaced.is_replaced(name)}
