@@ -81,7 +81,7 @@ from kafka_rollout.roll.stop import find_parts
 from kafka_rollout.run.batch_progress import describe_batch
 from kafka_rollout.run.events import ApprovalOf, Event, StepBegan, StepEnded, StepOutcome
 from kafka_rollout.run.projections.approvals import is_refuted
-from kafka_rollout.run.projections.nodes import gate_is_passed, has_acted_on_node, last_act_on_node
+from kafka_rollout.run.projections.nodes import gate_is_passed, has_acted_on_node, last_act_on_node, unfinished_starts
 from kafka_rollout.run.projections.open_batches import (
     BatchPart,
     RollOf,
@@ -300,18 +300,28 @@ def replace(roll: Roll, batch: BatchStep) -> bool:
         raise HeldError(f"Node {nodes[0].node_id} cannot be replaced yet: it {turn}.")
     if needs_replacement or not _is_done(roll, batch, BatchPart.REPLACE):
         _record_begin(roll, batch, BatchPart.REPLACE)
+    finish(roll, batch)
     if needs_replacement:
         if _begins(roll, batch, part):
             _refuse_unapproved(roll, batch, nodes[0], events)
         if part is Part.GATE_BEFORE:
             nodes = _nodes_to_stop(events, batch, nodes)
-        replace_nodes(run, batch.release_step, nodes)
-    elif part is Part.GATE_AFTER:
-        finish_nodes(run, batch.release_step, nodes)
+        replace_nodes(run, batch.release_step, nodes, started=roll.nodes(batch))
     if has_nodes_left(roll, batch):
         return True
     _record_done(roll, batch, BatchPart.REPLACE)
     return False
+
+
+def finish(roll: Roll, batch: BatchStep) -> None:
+    """Run the commands after the starts of the batch that failed, or that a kill interrupted, on any of its nodes.
+
+    They come before its next stop, and before a gate that can need them. While this run has nodes of it down, they run
+    after the starts of these.
+    """
+    due = unfinished_starts(roll.run.history.events())
+    if not due.isdisjoint(batch.node_ids) and _next_of(roll, batch)[0] is not Part.REPLACEMENT:
+        finish_nodes(roll.run, batch.release_step, roll.nodes(batch))
 
 
 @recorded(BatchPart.GATE_AFTER)

@@ -58,10 +58,12 @@ def replace_node(at: NodeRun) -> bool:
     return bool(replace_nodes(at.run, at.release_step, (at.node,)))
 
 
-def replace_nodes(run: Run, release_step: ReleaseStep, nodes: Sequence[NodeSpec]) -> tuple[int, ...]:
+def replace_nodes(
+    run: Run, release_step: ReleaseStep, nodes: Sequence[NodeSpec], *, started: Sequence[NodeSpec] = ()
+) -> tuple[int, ...]:
     """Replace the binary of the nodes of a batch: check findings and gates, record their states, stop, install, start.
 
-    Returns the ids of the nodes that were started now.
+    Returns the ids of the nodes that were started now. `started`: other nodes, whose commands after a start can be due.
 
     No node is stopped before every node can be stopped and has its state recorded. Then they are stopped and started at
     the same time. Returns after the starts and the operator's commands after them; the gate AFTER_START shows whether a
@@ -102,7 +104,7 @@ def replace_nodes(run: Run, release_step: ReleaseStep, nodes: Sequence[NodeSpec]
         if len(nodes) > 1 and stopping:
             check_batch(run, release_step, nodes, stopping, has_begun=begun)
 
-        with starting(run, nodes) as starts:
+        with starting(run, (*nodes, *(one for one in started if one not in nodes))) as starts:
 
             def act(node: NodeSpec) -> None:
                 if node in stopping:

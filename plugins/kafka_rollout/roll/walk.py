@@ -159,6 +159,8 @@ class _Walk:
         clock, refused = self.roll.run.ports.clock, 0
         began, watch, has_acted = clock.monotonic(), BatchWatch(policy=self._policy), False
         is_left = True
+        with suppress(TransientError):  # the gate waits for the host
+            loop.finish(self.roll, batch)
         while is_left:
             self._wait(batch, watch, loop.gate_before)
             try:

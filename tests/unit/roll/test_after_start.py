@@ -10,6 +10,7 @@ import pytest
 
 from kafka_rollout.base.errors import FatalError
 from kafka_rollout.control.approval import record_approval
+from kafka_rollout.gates.gate import GatePolicy
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.topology import HostCommand, ServiceSpec
@@ -18,7 +19,9 @@ from kafka_rollout.observation.run import NodeRun, Run
 from kafka_rollout.preparation.plan_making import plan_change
 from kafka_rollout.roll import loop
 from kafka_rollout.roll.node import replace_node, replace_nodes, restart_node
+from kafka_rollout.roll.walk import roll_release_steps
 from kafka_rollout.run.events import ApprovalOf, Decision, events_of
+from kafka_rollout.run.projections.nodes import unfinished_starts
 from kafka_rollout.run.step_events import Started, StartFinished, StartUnfinished
 from tests.fakes.cluster import R391, R431, FakeCluster, make_spec
 from tests.fakes.dying_files import KilledError
@@ -27,14 +30,15 @@ from tests.plans import upgrade_request
 
 RELEASE_STEP = "3.9.1-to-4.3.1"
 BATCH = (12, 15)
+QUICK = GatePolicy(checks=2, interval_s=1, timeout_s=120)
 
 
-def bench(cluster: FakeCluster, home: Path) -> tuple[ClusterPorts, Plan]:
+def bench(cluster: FakeCluster, home: Path, *, max_batch_size: int = 1) -> tuple[ClusterPorts, Plan]:
     commands = (HostCommand(command="undrain", timeout_s=60.0),)
     nodes = [replace(one, service=ServiceSpec(host=one.name, after_start=commands)) for one in cluster.spec.nodes]
     cluster.spec = replace(cluster.spec, nodes=tuple(nodes))
     ports = fake_ports(cluster, home)
-    plan = plan_change(ports, upgrade_request(R431, finalize=False), RunOf.UPGRADE)
+    plan = plan_change(ports, upgrade_request(R431, finalize=False, max_batch_size=max_batch_size), RunOf.UPGRADE)
     record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "planned maintenance")
     return ports, plan
 
@@ -88,6 +92,32 @@ def test_a_run_that_was_killed_in_a_command_runs_it_again(tmp_path: Path) -> Non
     cluster.on_started = again.append
     loop.replace(roll, roll.batches[0])
     assert again == [*roll.batches[0].node_ids]
+
+
+@pytest.mark.parametrize("error", [FatalError("Command 1 of after_start of node 12 failed."), KilledError()])
+def test_the_commands_of_a_part_of_a_batch_run_again_before_its_next_stop(tmp_path: Path, error: BaseException) -> None:
+    cluster, ran = FakeCluster(R391, spec=make_spec(brokers=6)), list[int]()
+    for node in cluster.spec.brokers:
+        cluster.nodes[node.node_id].config["broker.rack"] = "abc"[(node.node_id - 11) % 3]
+    ports, plan = bench(cluster, tmp_path, max_batch_size=3)
+    cluster.add_partition("moved", 0, [*BATCH, 11], min_isr=2)
+    fails = [12]
+
+    def undrain(node_id: int) -> None:
+        if node_id in fails:
+            raise error
+        assert node_id != 15 or 12 in ran
+        ran.append(node_id)
+
+    cluster.on_started = undrain
+    for _ in range(2):
+        with pytest.raises(type(error)):
+            roll_release_steps(Run(ports, plan), QUICK, continues=lambda *_: True)
+    assert cluster.nodes[15].running == R391, "the batch restarts in parts"
+    fails.clear()
+    assert roll_release_steps(Run(ports, plan), QUICK, continues=lambda *_: True)
+    assert ran.count(12) == 1
+    assert not unfinished_starts(ports.run.events())
 
 
 def test_a_node_that_is_started_again_gets_its_commands(tmp_path: Path) -> None:
