@@ -29,6 +29,7 @@ from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.gates.gate import GateKind
 from kafka_rollout.lowering.outage_facts import outage_sentence
 from kafka_rollout.model.plan import BatchStep, Lowering, Plan
+from kafka_rollout.model.run_of import ROLLBACK
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.observation.run import Run
 from kafka_rollout.planning.request import Request
@@ -52,7 +53,7 @@ from kafka_rollout.run.projections.nodes import (
 )
 from kafka_rollout.run.projections.offline import can_be_undone, is_undoing
 from kafka_rollout.run.projections.open_batches import RollOf
-from kafka_rollout.run.projections.runs import has_acted, is_plan_refused, run_of
+from kafka_rollout.run.projections.runs import has_acted, is_plan_refused
 from kafka_rollout.run.step_events import LiveLowered
 from kafka_rollout.run.view import RunView
 
@@ -147,8 +148,8 @@ def _stopped(ports: ClusterPorts) -> int:
 
 
 def command_of(run: Run, *, back: bool = False) -> str:
-    """Return the command that continues a run."""
-    words = "rollback" if back else continue_words(run_of(run.history.events()), run.plan.target)
+    """Return the command that continues a run. `back`: that rolls it back, whatever it does now."""
+    words = ROLLBACK if back else continue_words(RunView.of(run.history.events()), run.plan)
     return f"kafka-rollout {words} --cluster {run.plan.cluster} --run {run.ports.run_id}"
 
 
@@ -168,7 +169,7 @@ def _show_next_commands(run: Run) -> None:
         commands += [back] if can_be_undone(events) else []
     else:
         commands = [("wait on", command_of(run)), ("restart the node", again)]
-        commands += [back] if plan.changes_release else []
+        commands += [back] if plan.changes_release and back[1] != command_of(run) else []
     if find_doubts(events):
         commands.append(("accept the log", f"kafka-rollout accept {of_run}"))
     for what, command in commands:
@@ -203,7 +204,7 @@ def start_node_again(ports: ClusterPorts, request: Request, answers: Answers) ->
         wait_until_back(roll, batch, policy, lambda gate, seen, message: progress.on_check(seen, message))
     finally:
         lock.release_lock(ports)
-    say(f"The gate passed. Continue with: {command_of(run, back=roll.is_rollback)}", err)
+    say(f"The gate passed. Continue with: {command_of(run)}", err)
 
 
 def accept_logs(ports: ClusterPorts, answers: Answers) -> None:

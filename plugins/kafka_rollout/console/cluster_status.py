@@ -15,7 +15,7 @@ from kafka_rollout.base.json_forms import to_json
 from kafka_rollout.base.lease import Lock
 from kafka_rollout.base.wording import count, few
 from kafka_rollout.model.plan import Lowering, Plan
-from kafka_rollout.model.run_of import RunOf
+from kafka_rollout.model.run_of import ROLLBACK, RunOf
 from kafka_rollout.report.run_report import Outcome, StepLine
 from kafka_rollout.run.batch_progress import BatchProgress, current_batches
 from kafka_rollout.run.estimates import goes_back, has_acted, is_done
@@ -502,7 +502,9 @@ def _next_action(cluster: str, run: RunState, phase: Phase, asked: Asked | None,
         if dag_id
         else f"Continue with `kafka-rollout {run.command} {where}`"
     )
-    undo = f" To roll back: `kafka-rollout rollback {where}`." if can_roll_back(run) else ""
+    undo = ""
+    if can_roll_back(run) and (dag_id or run.command != ROLLBACK):
+        undo = f" To roll back: `kafka-rollout {ROLLBACK} {where}`."
     match phase:
         case Phase.PAUSED if run.has_lock and run.view.pause is not None:
             return f"Continue with `kafka-rollout runs resume {where} --reason REASON`. The run keeps its lock."

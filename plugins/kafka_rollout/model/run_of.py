@@ -27,6 +27,9 @@ class RunCommand:
     """Its text."""
 
 
+ROLLBACK = "rollback"
+"""The command that rolls a run back, of any kind."""
+
 # The command `features` has subcommands, so `cli/commands/features.py` has its text.
 RUN_COMMANDS: Mapping[RunOf, RunCommand] = {
     RunOf.UPGRADE: RunCommand(

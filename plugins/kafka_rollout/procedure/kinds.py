@@ -11,7 +11,8 @@ from functools import partial
 
 from kafka_rollout.console.cluster_status import RunState, action_after
 from kafka_rollout.gates.gate import GateKind
-from kafka_rollout.model.run_of import RUN_COMMANDS, RunOf
+from kafka_rollout.model.plan import Lowering, Plan
+from kafka_rollout.model.run_of import ROLLBACK, RUN_COMMANDS, RunOf
 from kafka_rollout.observation.run import Run
 from kafka_rollout.planning.fields import fields_of
 from kafka_rollout.planning.request import Request
@@ -41,6 +42,8 @@ from kafka_rollout.report.builders import (
     find_logs,
 )
 from kafka_rollout.report.run_report import UNFINISHED, RunReport, find_failed_gate, list_gaps, list_proofs
+from kafka_rollout.run.projections.offline import is_undoing
+from kafka_rollout.run.projections.open_batches import is_rollback_decided
 from kafka_rollout.run.projections.runs import RunEnd, run_of
 from kafka_rollout.run.proofs import find_uncompared
 from kafka_rollout.run.view import RunView
@@ -473,8 +476,18 @@ def kind_of(events: Events) -> KindOfRun:
     return KINDS[run_of(events)]
 
 
-def continue_words(kind: RunOf, target: Release) -> str:
-    """Return the name of the command that continues runs of a kind, with the options that only some kinds have."""
+def continue_words(view: RunView, plan: Plan) -> str:
+    """Return the name of the command that continues a run, with the options that only some kinds have: `rollback` after
+    the decision to roll back, because the command of the kind asks for an approval of the opposite then."""
+    if plan.lowering is Lowering.OFFLINE:
+        goes_back = is_undoing(view.events)
+    else:
+        goes_back = is_rollback_decided(view.events) and not view.is_rollback_refused
+    return ROLLBACK if goes_back else begin_words(view.run_of, plan.target)
+
+
+def begin_words(kind: RunOf, target: Release) -> str:
+    """Return the name of the command that begins runs of a kind, with the options that only some kinds have."""
     has_target = any(field.name == "target" for field in fields_of(frozenset({kind}), Request))
     return f"{KINDS[kind].command} --to {target}" if has_target else KINDS[kind].command
 
@@ -504,7 +517,7 @@ def build_report_of_run(run: Run, *, dry_run: bool = False, procedure: Procedure
         plan=run.plan,
         end=RunEnd(outcome=report.outcome, sentence=report.sentence, ended_at=report.ended_at),
         steps=steps,
-        command=continue_words(kind, run.plan.target),
+        command=continue_words(view, run.plan),
     )
     return replace(
         report,

@@ -232,7 +232,7 @@ def _read(cluster: str, run_id: str, settings: Settings, version: str, known: _R
     view = view.followed_by(events[len(view.events) :])
     kind = KINDS[view.run_of]
     steps = step_lines(kind.procedure, view, plan)
-    command = kind.command if plan is None else continue_words(view.run_of, plan.target)
+    command = kind.command if plan is None else continue_words(view, plan)
     run = RunState(run_id=run_id, view=view, plan=plan, end=end, steps=steps, command=command)
     return _Read(version=version, history=history, run=run, dag_id=dag_id)
 

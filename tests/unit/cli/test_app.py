@@ -37,9 +37,10 @@ from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.state import GroupState
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts
+from kafka_rollout.observation.run import Run
 from kafka_rollout.planning.request import Request
 from kafka_rollout.preparation.frozen_plan import SCAN_BEFORE_ROLL
-from kafka_rollout.procedure.kinds import UPGRADE
+from kafka_rollout.procedure.kinds import UPGRADE, build_report_of_run
 from kafka_rollout.rehearsal.job import RehearsalStoppedError
 from kafka_rollout.releases.facts import REBALANCE_PROTOCOLS
 from kafka_rollout.run.events import Approval, Asked, AskingEnded, events_of, has
@@ -312,6 +313,37 @@ def test_the_approval_of_a_rollback_lists_what_it_cannot_compare(
     assert said in " ".join(capsys.readouterr().out.split())
     (given,) = [one for one in events_of(ports.run.events(), Approval) if one.what == "roll-back"]
     assert said in given.text
+
+
+def test_a_run_that_rolls_back_is_continued_with_the_rollback(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command of its kind would ask to approve the upgrade again."""
+    cluster, request = FakeCluster(), Request(soak_s=0.0, checks=1)
+    ports = fake_ports(cluster, home)
+    plan = plan_upgrade(ports, R431, finalize=False)
+    cluster.cannot_start |= {(3, R431), (3, plan.source)}
+    with pytest.raises(RefusedError, match="after node 3 failed"):
+        roll(ports)
+    capsys.readouterr()
+    services = ShellServices(ports, Settings.from_environment(), None)
+    with pytest.raises(RefusedError, match="after node 3 failed"):
+        roll_back_run(UPGRADE, ports, request, answers_of(ports), services)
+    rollback = "kafka-rollout rollback --cluster fake --run run-1"
+    told = capsys.readouterr()
+    assert f"wait on: {rollback}" in told.err
+    assert "roll back: " not in told.err, "no second time"
+    next_action = build_report_of_run(Run(ports, plan)).next_action
+    assert next_action.count(f"`{rollback}`") == 1
+    assert "kafka-rollout upgrade" not in told.err + next_action
+    cluster.cannot_start.clear()
+    start_node_again(ports, request, answers_of(ports))
+    assert f"Continue with: {rollback}" in capsys.readouterr().err
+    monkeypatch.setattr("kafka_rollout.cli.run.find_doubts", lambda events: ("node 3: the log shows it",))
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr("typer.confirm", lambda *_, **__: True)
+    accept_logs(ports, answers_of(ports, confirms=True))
+    assert f"Continue with: {rollback}" in capsys.readouterr().err
 
 
 def test_ctrl_c_at_once_says_which_node_is_stopped_and_how_to_continue(
