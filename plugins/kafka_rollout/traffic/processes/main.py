@@ -235,8 +235,9 @@ class Traffic:
             SO_FAR: self._so_far,
         }
 
-    def create_topics(self) -> None:
-        """Create the topics. Each broker of the inventory is the preferred leader of a partition of each.
+    def create_topics(self) -> dict[str, int]:
+        """Create the topics, and return as `_add_partitions`. Each broker of the inventory is the preferred leader of a
+        partition of each.
 
         The controller refuses that if one is not registered, and a policy of the cluster can: then they choose.
         """
@@ -257,13 +258,14 @@ class Traffic:
             problem = self._create(admin, **partitions, replication_factor=copies)
         if problem:
             raise problem
-        self._add_partitions(admin, {broker: racks[broker] for broker in brokers if broker in racks})
+        return self._add_partitions(admin, {broker: racks[broker] for broker in brokers if broker in racks})
 
-    def _add_partitions(self, admin: AdminClient, racks: Mapping[int, str | None]) -> None:
+    def _add_partitions(self, admin: AdminClient, racks: Mapping[int, str | None]) -> dict[str, int]:
         """Give a partition to each broker that leads none: topics of a failed run stay, because they are evidence.
 
-        `racks`: of the brokers that run.
+        `racks`: of the brokers that run. Returns the new number of partitions of each topic that got some.
         """
+        counts = {}
         for topic in TOPICS:
             partitions = admin.list_topics(topic, timeout=20).topics[topic].partitions
             leaders = {one.replicas[0] for one in partitions.values() if one.replicas}
@@ -277,8 +279,10 @@ class Traffic:
             more = NewPartitions(topic, len(partitions) + len(added), replica_assignment=added)
             try:
                 admin.create_partitions([more], operation_timeout=20)[topic].result()
+                counts[topic] = more.new_total_count
             except KafkaException as error:
                 log.warning("%s has no partition for each broker: %s", topic, error.args[0])
+        return counts
 
     def _create(self, admin: AdminClient, **how: Any) -> KafkaException | None:
         """Create the topics that do not exist; return an error."""
@@ -314,8 +318,7 @@ class Traffic:
         """Produce and consume until `stop` is set. `report` receives what was seen so far, every ten seconds. `asked`
         returns the newest request for a check.
         """
-        self.create_topics()
-        self._partitions = self._count_partitions()
+        self._partitions = self._count_partitions(self.create_topics())
         self._producers = [
             plain_producer(self._folder, self._client_settings, self._session, RATE_RECORDS, self._partitions)
         ]
@@ -452,9 +455,10 @@ class Traffic:
         """Return a consumer that joins no group."""
         return Consumer({**self._client_settings, "group.id": f"{self._group}-ends", "enable.auto.commit": False})
 
-    def _count_partitions(self) -> int:
+    def _count_partitions(self, counts: Mapping[str, int]) -> int:
+        """Return how many partitions each of the topics has. `counts`: as in `list_places`."""
         with closing(self._reader()) as reader:
-            return min(Counter(place.topic for place in list_places(reader)).values())
+            return min(Counter(place.topic for place in list_places(reader, counts)).values())
 
     def _end_offsets(self) -> dict[tuple[str, int], int]:
         with closing(self._reader()) as reader:

@@ -227,12 +227,16 @@ def place_replicas(
     return placed
 
 
-def list_places(reader: Consumer) -> list[TopicPartition]:
-    """Return the partitions of the topics. Raises TransientError if a broker does not list them within 30 s."""
+def list_places(reader: Consumer, counts: Mapping[str, int] | None = None) -> list[TopicPartition]:
+    """Return the partitions of the topics. `counts`: how many each topic has at least, by its name; default: one.
+
+    Raises TransientError if a broker does not list them within 30 s: it applies each change after the controller.
+    """
+    least = dict.fromkeys(TOPICS, 1) | dict(counts or {})
     deadline = time.monotonic() + _OLD_S
     while True:
         found = {topic: reader.list_topics(topic, timeout=20).topics[topic] for topic in TOPICS}
-        if all(one.error is None and one.partitions for one in found.values()):
+        if all(one.error is None and len(one.partitions) >= least[topic] for topic, one in found.items()):
             return [TopicPartition(topic, number) for topic, one in found.items() for number in sorted(one.partitions)]
         if time.monotonic() > deadline:
             raise TransientError("The topics of the test traffic are not listed.")

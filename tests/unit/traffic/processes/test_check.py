@@ -105,7 +105,7 @@ def test_the_samples_are_reported_before_a_check_answers(
     monkeypatch.setattr(main, "Replication", lambda *_: SimpleNamespace(start=lambda: None, under_replicated=None))
     monkeypatch.setattr(Client, "start", lambda self: None)
     monkeypatch.setattr(Traffic, "_checked", check)
-    monkeypatch.setattr(Traffic, "_count_partitions", lambda self: 6)
+    monkeypatch.setattr(Traffic, "_count_partitions", lambda self, counts: 6)
     monkeypatch.setattr(stop, "wait", lambda seconds: stop.is_set())
     requests = iter(["", "", ""])
     traffic.run(stop, lambda seen: reported.append(len(seen.series)), lambda: next(requests, "request"))

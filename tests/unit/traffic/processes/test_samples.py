@@ -15,6 +15,7 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from kafka_rollout.base.errors import TransientError
 from kafka_rollout.client.security.client_security import ClientSecurity
 from kafka_rollout.run.traffic import MOST_LEADERSHIPS, Leadership, thin_out
 from kafka_rollout.traffic.processes import main
@@ -32,6 +33,7 @@ from kafka_rollout.traffic.processes.traffic import (
     statistics,
     transactional_producer,
 )
+from tests.fakes.clock import FakeClock
 
 PARTITION = ("t", 0)
 
@@ -265,10 +267,30 @@ def test_a_broker_that_leads_nothing_in_the_topics_of_a_failed_run_gets_a_partit
     monkeypatch.setattr(main, "AdminClient", lambda settings: admin)
     settings = {"group": "g", "lowered": {}, "brokers": [1, 2, 3, 4], "together": []}
     process: Any = SimpleNamespace(settings=settings, folder=str(tmp_path))
-    main.Traffic(process, "127.0.0.1:1", ClientSecurity()).create_topics()
+    traffic = main.Traffic(process, "127.0.0.1:1", ClientSecurity())
+    counts = traffic.create_topics()
+    assert counts == dict.fromkeys(processes.TOPICS, 7)
     assert {one.topic for one in admin.added} == {*processes.TOPICS}
     assert [one.new_total_count for one in admin.added] == [7, 7]
     assert [list(one.replica_assignment) for one in admin.added] == [[[3, 1, 2]]] * 2
+
+    class Reader:
+        """A broker that shows the added partition when it is asked for the third time."""
+
+        asked = 0
+
+        def list_topics(self, topic: str, **_: Any) -> Any:
+            self.asked += topic == processes.TOPICS[0]
+            shown = SimpleNamespace(error=None, partitions=range(6 if self.asked < 3 else 7))
+            return SimpleNamespace(topics={topic: shown})
+
+        def close(self) -> None: ...
+
+    monkeypatch.setattr(processes, "time", FakeClock())
+    monkeypatch.setattr(main.Traffic, "_reader", lambda self: Reader())
+    assert traffic._count_partitions(counts) == 7, "the producers write to all of them"
+    with pytest.raises(TransientError, match="are not listed"):
+        traffic._count_partitions(dict.fromkeys(processes.TOPICS, 8))
 
 
 def test_racks_of_different_sizes_are_used_as_far_as_they_go() -> None:
