@@ -159,8 +159,10 @@ class _Walk:
         clock, refused = self.roll.run.ports.clock, 0
         began, watch, has_acted = clock.monotonic(), BatchWatch(policy=self._policy), False
         is_left = True
-        with suppress(TransientError):  # the gate waits for the host
+        try:
             loop.finish(self.roll, batch)
+        except TransientError as error:  # the gate waits for the host, and the replacement runs them
+            self._say(batch, f"the commands after its start have not run: {error.sentence}")
         while is_left:
             self._wait(batch, watch, loop.gate_before)
             try:
