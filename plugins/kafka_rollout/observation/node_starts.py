@@ -58,13 +58,14 @@ class Starts:
         took = round(clock.monotonic() - began, 3)
         self.run.history.record(StartFinished(node_id=node.node_id, seconds=took))
 
-    def raise_failed(self, *, leaves_out: bool = False) -> None:
+    def raise_failed(self, *, leaves_out: bool = False, goes_on: bool = False) -> None:
         """Raise one error for all commands that failed: TransientError if only hosts did not respond.
 
-        `leaves_out`: of such hosts, StartUnfinished in the history is enough. A repeated step asks them again."""
+        `leaves_out`: of such hosts, StartUnfinished in the history is enough. A repeated step asks them again.
+        `goes_on`: of all, as in a rollback, which needs none of them; its end tells it (`find_unfinished_starts`)."""
         errors = [error for _, error in sorted(self.failed.items())]
         are_silent = all(isinstance(one, TransientError) for one in errors)
-        if not errors or (leaves_out and are_silent):
+        if not errors or goes_on or (leaves_out and are_silent):
             return
         kind = TransientError if are_silent else FatalError
         raise kind(
@@ -88,8 +89,8 @@ def starting(run: Run, nodes: Sequence[NodeSpec]) -> Iterator[Starts]:
     starts.finish(nodes)
 
 
-def finish_starts(run: Run, nodes: Sequence[NodeSpec], *, leaves_out: bool = False) -> None:
+def finish_starts(run: Run, nodes: Sequence[NodeSpec], *, leaves_out: bool = False, goes_on: bool = False) -> None:
     """Run the commands that are due on the nodes. Raises as `Starts.raise_failed`."""
     starts = Starts(run)
     starts.finish(nodes)
-    starts.raise_failed(leaves_out=leaves_out)
+    starts.raise_failed(leaves_out=leaves_out, goes_on=goes_on)

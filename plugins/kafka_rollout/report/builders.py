@@ -60,6 +60,7 @@ from kafka_rollout.run.proofs import (
     find_refused_nodes,
     find_traffic_gap,
     find_uncompared,
+    find_unfinished_starts,
     find_unproved_roll,
     find_unreturned,
     missing_gates,
@@ -309,7 +310,9 @@ def outcome_of(
         gap = find_traffic_gap(events)
         traffic = "" if gap is None else f" T{gap.sentence[1:]}."
         differs = "".join(f" {sentence}" for sentence in find_open_differences(view, plan.hash))
-        return Outcome.ROLLED_BACK, f"Every node runs {plan.source} again.{differs}{traffic}"
+        left = find_unfinished_starts(events, run.cluster)
+        commands = "" if left is None else f" T{left.sentence[1:]}."
+        return Outcome.ROLLED_BACK, f"Every node runs {plan.source} again.{commands}{differs}{traffic}"
     if _all_run(run.ports, state, plan.target):
         gap = find_unproved_roll(events, plan)
         if gap is not None and changes(view):

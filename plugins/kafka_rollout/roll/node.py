@@ -69,7 +69,8 @@ def replace_nodes(
     the same time. Returns after the starts and the operator's commands after them; the gate AFTER_START shows whether a
     node is back. Idempotent and resumable after a kill, with one start per release. Raises RefusedError (approval
     invalid, unknown release), TransientError (a gate before the stop does not pass now, or no response: call again),
-    FatalError (a process is gone after the start: retry or roll back; a command failed: call again).
+    FatalError (a process is gone after the start: retry or roll back; a command after it failed, and this is no
+    rollback: call again).
     """
     if run.plan.lowering is Lowering.OFFLINE:
         raise RefusedError(
@@ -112,7 +113,7 @@ def replace_nodes(
                 _start(NodeRun(run, release_step, node), starts)
 
             _at_the_same_time(act, needed)
-        starts.raise_failed()
+        starts.raise_failed(goes_on=is_rollback_step(run.plan, release_step))
         return tuple(node.node_id for node in needed)
 
 
@@ -125,7 +126,7 @@ def finish_nodes(run: Run, release_step: ReleaseStep, nodes: Sequence[NodeSpec])
     what = words.nodes(node.node_id for node in left)
     _begin(run, release_step, what, "Finish the start of")
     with run.ports.lock.acting(run.cluster.name, run.ports.run_id, f"Finishing the start of {what}"):
-        finish_starts(run, left)
+        finish_starts(run, left, goes_on=is_rollback_step(run.plan, release_step))
 
 
 def _at_the_same_time(act: Callable[[NodeSpec], None], nodes: Sequence[NodeSpec]) -> None:
@@ -162,7 +163,7 @@ def restart_node(at: NodeRun, together: Sequence[NodeSpec] = ()) -> None:
             _stop(at, force=True)
         with starting(at.run, [at.node]) as starts:
             _start(at, starts)
-        starts.raise_failed()
+        starts.raise_failed(goes_on=is_rollback_step(at.plan, at.release_step))
 
 
 def was_stopped(run: Run, release_step: ReleaseStep, node_id: int) -> bool:

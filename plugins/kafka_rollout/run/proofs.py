@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from kafka_rollout.base.wording import few, nodes
 from kafka_rollout.gates.gate import GateKind, GateRef
 from kafka_rollout.model.plan import BatchStep, Lowering, Plan
+from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.run import events as events_of_run
 from kafka_rollout.run.batch_progress import describe_batch
 from kafka_rollout.run.events import Event, StepEnded, StepOutcome, newest
+from kafka_rollout.run.projections.nodes import unfinished_starts
 from kafka_rollout.run.projections.open_batches import RollOf, batches_of, first_open_batch
 from kafka_rollout.run.step_events import (
     ContentsCompared,
@@ -75,6 +77,18 @@ def find_unreturned(events: Sequence[Event], plan: Plan) -> str:
             case GatePassed(ref=GateRef(kind=GateKind.AFTER_START, release_step=str(key), node_id=int(node_id))):
                 left -= {node_id} if key in back else set()
     return f"the gate after the start on {plan.source} has not passed for {nodes(left)}" if left else ""
+
+
+def find_unfinished_starts(events: Sequence[Event], cluster: ClusterSpec) -> Gap | None:
+    """Return the nodes whose commands after their last start have not ended without an error, if they have any now."""
+    due = unfinished_starts(events)
+    left = [node.node_id for node in cluster.nodes if node.node_id in due and node.commands_after_start]
+    if not left:
+        return None
+    return Gap(
+        sentence=f"the commands after the start of {nodes(left)} have not ended without an error",
+        remedy="Fix after_start in the inventory, or what it needs. Then repeat the rollback, which runs it again.",
+    )
 
 
 def find_uncompared(events: Sequence[Event], kinds: tuple[type[Event], ...] = _ANY_CHANGE) -> Gap | None:

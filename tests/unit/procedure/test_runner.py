@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
-from kafka_rollout.base.errors import RefusedError, TransientError, UserError
-from kafka_rollout.gates.gate import HELD_INTERVAL_S
+from kafka_rollout.base.errors import FatalError, RefusedError, TransientError, UserError
+from kafka_rollout.control.approval import record_approval
+from kafka_rollout.gates.gate import HELD_INTERVAL_S, GatePolicy
+from kafka_rollout.model.topology import HostCommand, ServiceSpec
 from kafka_rollout.observation.run import Run
 from kafka_rollout.planning.request import FinalizePolicy, Request
 from kafka_rollout.preparation.proved_roll import refuse_unproved_nodes
 from kafka_rollout.procedure import approval_requests
-from kafka_rollout.procedure.kinds import UPGRADE
+from kafka_rollout.procedure.kinds import UPGRADE, build_report_of_run
 from kafka_rollout.procedure.rehearsal import RehearsalServices, SaysLines
 from kafka_rollout.procedure.runner import Runner
 from kafka_rollout.releases.facts import Release
+from kafka_rollout.report.run_report import Outcome
+from kafka_rollout.roll.walk import roll_release_steps
 from kafka_rollout.run.events import (
     Approval,
     ApprovalOf,
@@ -61,6 +65,43 @@ def test_the_lock_is_released(tmp_path: Path, call: Callable[[Runner], object]) 
     with pytest.raises(TransientError, match="The database does not answer"):
         call(runner)
     assert ports.lock.holder("fake") is None
+
+
+def test_a_rollback_goes_on_if_a_command_after_a_start_fails_and_tells_it_at_its_end(tmp_path: Path) -> None:
+    cluster, ran = FakeCluster(R391), list[int]()
+    commands = (HostCommand(command="undrain", timeout_s=60.0),)
+    nodes = (replace(one, service=ServiceSpec(host=one.name, after_start=commands)) for one in cluster.spec.nodes)
+    cluster.spec = replace(cluster.spec, nodes=tuple(nodes))
+    ports = fake_ports(cluster, tmp_path)
+    run = Run(ports, plan_upgrade(ports, R431, finalize=False))
+    record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "planned maintenance")
+    assert roll_release_steps(run, GatePolicy(checks=1, interval_s=1, timeout_s=120), continues=lambda *_: True)
+
+    def fail(node_id: int) -> None:
+        raise FatalError(f"Command 1 of after_start of node {node_id} failed.", remedy="Fix it.")
+
+    def roll_back() -> bool:
+        return Runner(
+            ports=ports,
+            procedure=UPGRADE,
+            request=Request(target=R431, soak_s=0.0, checks=1),
+            answers=Approver(),
+            services=RehearsalServices(ports),
+            progress=SaysLines(lambda line: None),
+        ).roll_back("why")
+
+    cluster.on_started = fail
+    with pytest.raises(FatalError, match="commands after the start of nodes 1, 2, 3, 11, 12, 13 have not"):
+        roll_back()
+    assert {node.running for node in cluster.nodes.values()} == {R391}
+    report = build_report_of_run(run)
+    assert report.outcome is Outcome.ROLLED_BACK
+    assert "The commands after the start of nodes 1, 2, 3, 11, 12, 13 have not ended" in report.sentence
+    stops = list(cluster.stops)
+    cluster.on_started = ran.append
+    assert roll_back()
+    assert sorted(ran) == sorted(cluster.nodes)
+    assert cluster.stops == stops
 
 
 def test_a_run_without_a_terminal_ends_at_a_planned_pause_and_the_next_call_continues_it(tmp_path: Path) -> None:
