@@ -46,6 +46,7 @@ PASSES = {
     "nodes/runtimes/hosts/shells.py:_unreachable": "a lost connection",
     "nodes/runtimes/hosts/shells.py:run": "a time limit",
     "nodes/runtimes/hosts/unit_state.py:read_unit_options": "a node that is down starts",
+    "nodes/runtimes/local_process.py:_lock": "the other process ends",
     "releases/jars/cache.py:_fetch": "what is repeated",
     "releases/jars/maven.py:_no_response": "what base.system.http.can_pass says, or an overloaded server",
     "releases/jvm/java.py:refused_options": "a time limit",
