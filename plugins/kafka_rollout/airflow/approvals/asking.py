@@ -63,7 +63,7 @@ NEWER_TEXT = (
 )
 _NO_LONGER = "No longer so:"
 _MOST_ACCEPTED = 200  # lines of a request
-_MEANINGS = {
+GATE_MEANINGS: Mapping[Decision, str] = {
     Decision.WAIT_ON: "Keep checking the gate for another gate timeout.",
     Decision.ACCEPT: (
         "Accept what the log of a node shows, or does not show, if the gate waits for nothing else. Read the log "
@@ -279,7 +279,7 @@ def ask_how_to_continue(
     """
     happened = "pauses" if is_pause else "failed"
     timeout = keep_lock_while_asking(context, ports, f"{what} {happened} and waits for a decision")
-    texts = {**_MEANINGS, **(meanings or {})}
+    texts = {**GATE_MEANINGS, **(meanings or {})}
     body = (
         f"**At {datetime.now(UTC):%H:%M:%S} UTC:** {escape_markdown(why)}",
         *((note,) if note else ()),

@@ -13,6 +13,7 @@ from airflow.triggers.base import StartTriggerArgs
 
 from kafka_rollout.airflow.approvals.airflow_records import keep_answer, map_index_of
 from kafka_rollout.airflow.approvals.asking import (
+    GATE_MEANINGS,
     NEWER_TEXT,
     approvers,
     ask,
@@ -206,6 +207,7 @@ class BatchTask(RolloutOperator):
         timeout = keep_lock_while_asking(context, ports, f"waits for the approval: {request.subject(plan)}")
         call = StepCall(ports=ports, request=request_in(context), plan_or_none=plan, log=self.log)
         meant = {
+            **GATE_MEANINGS,
             **_MEANINGS,
             Decision.ROLL_BACK: f"Roll back to {plan.source}. Then end the run.",
             Decision.STOP_HERE: "End the run. Nothing is undone.",
