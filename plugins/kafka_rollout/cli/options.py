@@ -5,6 +5,7 @@ Levels and releases are accepted as `kafka-features.sh` does: by number or name,
 
 from __future__ import annotations
 
+import json
 import re
 import secrets
 import time
@@ -221,10 +222,10 @@ def takes_request(
             if keeps and given["run"] is not None:
                 kept = kept_call(given["cluster"], given["run"]).options
                 left = kept.keys() & options.keys() - named - defaults.keys()
-                options |= {name: kept[name] for name in left}
+                options |= {name: json.loads(kept[name]) for name in left}
                 named |= left
             if gets_options:
-                given["options"] = {name: options[name] for name in options if name in named}
+                given["options"] = {name: json.dumps(options[name]) for name in options if name in named}
             values = {one.name: one.from_option(_read(one, options[one.name])) for one in shown}
             command(**given, request=request(**values))
 

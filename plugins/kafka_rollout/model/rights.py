@@ -179,7 +179,7 @@ TRAFFIC = (
         TOPIC,
         "kafka-rollout-traffic-*",
         "add partitions of the test traffic for new brokers",
-        ("CreatePartitions",),
+        (),
     ),
     Right("DELETE", TOPIC, "kafka-rollout-traffic-*", "delete the topics of the test traffic", ()),
     Right("READ", GROUP, "kafka-rollout-*", "consume in a group and commit offsets", ("Heartbeat",)),

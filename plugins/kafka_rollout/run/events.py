@@ -169,8 +169,8 @@ class StartedAtShell(Event, kind="started-at-shell"):
 class Called(Event, kind="called"):
     """A command started the run, or continued it with other options. The next call keeps what it does not name."""
 
-    options: Mapping[str, Any]
-    """Name of a field of the request → its value as the option has it, of the options that were given."""
+    options: Mapping[str, str]
+    """Name of a field of the request → its value as the option has it, as JSON, of the options that were given."""
     command_config: str = ""
     """The absolute path of the file with the credentials; empty without one."""
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -46,7 +46,7 @@ def command_of_kind(kind: RunOf) -> Callable[..., None]:
     def change(
         cluster: ClusterName,
         request: Request,
-        options: Mapping[str, Any],
+        options: Mapping[str, str],
         approve_as: Approver = None,
         reason: ApprovalReason = None,
         yes: Yes = False,

@@ -502,7 +502,7 @@ def _home(node: NodeSpec) -> Path:
 
 
 @contextmanager
-def _lock(home: Path) -> Iterator[None]:
+def _lock(home: Path, within_s: float = STOP_UNDER_WAY_S) -> Iterator[None]:
     """One change of the node at a time; the kernel releases the lock when its holder exits.
 
     Raises TransientError if another process holds it for longer than a stop takes: a thread that waits for the kernel
@@ -511,11 +511,11 @@ def _lock(home: Path) -> Iterator[None]:
     if not home.is_dir():
         raise UserError(f"The node's home {home} does not exist.", remedy="Correct the directory in the inventory.")
     with os.fdopen(open_below(home, ".lock", flags=os.O_RDWR | os.O_CREAT), "r+b") as file:
-        give_up = time.monotonic() + STOP_UNDER_WAY_S
+        give_up = time.monotonic() + within_s
         while not _is_locked(file):
             if time.monotonic() > give_up:
                 raise TransientError(
-                    f"Another process holds {home / '.lock'} for {STOP_UNDER_WAY_S:.0f} s.",
+                    f"Another process holds {home / '.lock'} for {within_s:.0f} s.",
                     remedy=f"End it, if it hangs: fuser {shlex.quote(str(home / '.lock'))} names it.",
                 )
             time.sleep(0.05)

@@ -33,7 +33,9 @@ from typing import Any, cast
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from kafka_rollout.base.clock import Clock
 from kafka_rollout.base.errors import TransientError
+from kafka_rollout.base.system.clock import SystemClock
 from kafka_rollout.base.system.files import write_whole
 from kafka_rollout.features.rules import ends_consumer_groups, ends_transactional_producers
 from kafka_rollout.run.traffic import (
@@ -82,6 +84,7 @@ _EVERY_S = 1.0
 _LOAD = 0.1  # at most this share of the time is spent on metadata requests: a large cluster is asked less often
 _TIMEOUT_S = 5.0
 _OLD_S = 30.0
+_CLOCK = SystemClock()
 
 
 @dataclass(slots=True)
@@ -227,20 +230,22 @@ def place_replicas(
     return placed
 
 
-def list_places(reader: Consumer, counts: Mapping[str, int] | None = None) -> list[TopicPartition]:
+def list_places(
+    reader: Consumer, counts: Mapping[str, int] | None = None, *, clock: Clock = _CLOCK
+) -> list[TopicPartition]:
     """Return the partitions of the topics. `counts`: how many each topic has at least, by its name; default: one.
 
     Raises TransientError if a broker does not list them within 30 s: it applies each change after the controller.
     """
     least = dict.fromkeys(TOPICS, 1) | dict(counts or {})
-    deadline = time.monotonic() + _OLD_S
+    deadline = clock.monotonic() + _OLD_S
     while True:
         found = {topic: reader.list_topics(topic, timeout=20).topics[topic] for topic in TOPICS}
         if all(one.error is None and len(one.partitions) >= least[topic] for topic, one in found.items()):
             return [TopicPartition(topic, number) for topic, one in found.items() for number in sorted(one.partitions)]
-        if time.monotonic() > deadline:
+        if clock.monotonic() > deadline:
             raise TransientError("The topics of the test traffic are not listed.")
-        time.sleep(1.0)
+        clock.sleep(1.0)
 
 
 def plain_producer(

@@ -52,16 +52,16 @@ def runtime(tmp_path: Path) -> LocalProcessRuntime:
     return LocalProcessRuntime(cluster=cluster, cache=NoJars())
 
 
-def test_a_lock_that_another_process_does_not_release_ends_the_change(
-    runtime: LocalProcessRuntime, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (node,) = runtime.cluster.nodes
-    monkeypatch.setattr(local_process, "STOP_UNDER_WAY_S", 0.1)
-    with Path(str(node.directory), ".lock").open("w") as held:
+def test_a_lock_that_another_process_does_not_release_ends_the_change(tmp_path: Path) -> None:
+    with (tmp_path / ".lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        with pytest.raises(TransientError, match=r"Another process holds .*/\.lock for"):
-            runtime.stop(node, deadline_s=1)
-    runtime.stop(node, deadline_s=1)
+        with (
+            pytest.raises(TransientError, match=r"Another process holds .*/\.lock for"),
+            local_process._lock(tmp_path, 0.1),
+        ):
+            pass
+    with local_process._lock(tmp_path, 0.1):
+        pass
 
 
 def test_a_process_that_cannot_be_fenced_installs_nothing(runtime: LocalProcessRuntime) -> None:

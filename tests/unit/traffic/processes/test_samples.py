@@ -286,11 +286,12 @@ def test_a_broker_that_leads_nothing_in_the_topics_of_a_failed_run_gets_a_partit
 
         def close(self) -> None: ...
 
-    monkeypatch.setattr(processes, "time", FakeClock())
-    monkeypatch.setattr(main.Traffic, "_reader", lambda self: Reader())
-    assert traffic._count_partitions(counts) == 7, "the producers write to all of them"
+    reader: Any = Reader()
+    listed = processes.list_places(reader, counts, clock=FakeClock())
+    monkeypatch.setattr(main.Traffic, "_reader", lambda self: reader)
+    assert traffic._count_partitions(counts) == 7 == len(listed) / 2, "the producers write to all of them"
     with pytest.raises(TransientError, match="are not listed"):
-        traffic._count_partitions(dict.fromkeys(processes.TOPICS, 8))
+        processes.list_places(reader, dict.fromkeys(processes.TOPICS, 8), clock=FakeClock())
 
 
 def test_racks_of_different_sizes_are_used_as_far_as_they_go() -> None:
