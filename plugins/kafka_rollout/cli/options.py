@@ -47,14 +47,18 @@ ClusterName = Annotated[
     str,
     typer.Option("--cluster", "-c", help="Name in the inventory (see `clusters`).", autocompletion=_known_clusters),
 ]
-RunId = Annotated[str | None, typer.Option("--run", help="Id of the run to continue; default: a new run.")]
+RunId = Annotated[
+    str | None,
+    typer.Option("--run", help="Id of the run to continue, with the options of its last call; default: a new run."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON, and nothing else.")]
 CommandConfig = Annotated[
     Path | None,
     typer.Option(
         "--command-config",
         metavar="FILE",
-        help="Kafka's client.properties with credentials and TLS settings; default: no TLS, no credentials.",
+        help="Kafka's client.properties with credentials and TLS settings; default: that of the run's last call, or no "
+        "TLS and no credentials.",
     ),
 ]
 Approver = Annotated[

@@ -89,8 +89,7 @@ def _order(cluster: ClusterSpec) -> Iterable[str]:
             "starts it first, also in the undo, and the others of its partitions wait until it serves. This can add "
             "the start of a broker, and its commands after it, to the outage for each of the "
             f"{len(cluster.brokers_alone)} brokers. If it does not return, the run does not start the others. A broker "
-            "that something else starts before its turn can lose "
-            "these records."
+            "that something else starts before its turn can lose these records."
         )
 
 

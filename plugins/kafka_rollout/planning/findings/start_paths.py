@@ -51,7 +51,7 @@ START_FILE_FORBIDDEN = FindingCode(
 START_PATH_MISSING = FindingCode(
     "START-PATH-MISSING",
     (BLOCKER, WARNING),
-    "A file or a folder that the next start of a node needs does not exist. The process that runs has read it before.",
+    "A file or a folder that the next start of a node needs does not exist. A process that runs does not show that.",
 )
 START_PATH_CODES = (
     *(START_PATH_SWITCHED, START_PATH_UNKNOWN, START_NOT_SWITCHED, START_FILE_FORBIDDEN),
