@@ -21,6 +21,7 @@ from kafka_rollout.cli import app as cli
 from kafka_rollout.client.admin import KafkaAdmin
 from kafka_rollout.model.topology import NodeSpec
 from tests.integration.conftest import MakeCluster
+from tests.integration.harness.groups.committing import commit
 from tests.waiting import wait_until
 from tools.demo.local_cluster import LocalCluster
 
@@ -94,9 +95,8 @@ def errors_in_the_logs(cluster: LocalCluster) -> list[str]:
 
 
 def test_a_check_writes_no_error_into_the_logs_of_the_nodes(cluster: LocalCluster, call: Call) -> None:
-    Consumer({"bootstrap.servers": cluster.spec.bootstrap_servers, "group.id": "billing", "log_level": 2}).commit(
-        offsets=[TopicPartition("orders", 0, 0)], asynchronous=False
-    )
+    group = Consumer({"bootstrap.servers": cluster.spec.bootstrap_servers, "group.id": "billing", "log_level": 2})
+    commit(group, TopicPartition("orders", 0, 0))
     before = errors_in_the_logs(cluster)
     call("check", "--bootstrap-server", cluster.spec.bootstrap_servers, "--to", "4.3.1")
     assert errors_in_the_logs(cluster) == before

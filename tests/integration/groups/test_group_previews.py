@@ -19,6 +19,7 @@ from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.releases.jvm.jvm import Jvm, run_jvm
 from tests.integration.conftest import MakeCluster
 from tests.integration.coordinator_logs.test_scan_cleaner import alter
+from tests.integration.harness.groups import committing
 from tests.integration.harness.groups.applications import application_libs, streams_application
 from tests.integration.harness.groups.gated_groups import PARTITIONS, TOPIC, members_of, stable, write
 from tests.integration.harness.groups.members import DEADLINE_S, wait_until
@@ -104,7 +105,7 @@ def started_on(cluster: LocalCluster, release: Release, *awaited: str) -> str:
 def commit(servers: str, group: str) -> None:
     consumer = Consumer({"bootstrap.servers": servers, "group.id": group})
     try:
-        consumer.commit(offsets=[TopicPartition(TOPIC, 0, 1)], asynchronous=False)
+        committing.commit(consumer, TopicPartition(TOPIC, 0, 1))
     finally:
         consumer.close()
 
