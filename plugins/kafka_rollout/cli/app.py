@@ -71,8 +71,10 @@ _SUBJECTS: Mapping[str, Mapping[str, str]] = {
         "traffic": "traffic",
     },
     "Runs": {
+        "pause": "control.pause",
+        "resume": "control.resume",
+        "stop": "control.stop",
         "runs": "runs",
-        "report": "cluster.report",
     },
     "Set up": {
         "inventory": "inventory",

@@ -51,6 +51,9 @@ RunId = Annotated[
     str | None,
     typer.Option("--run", help="Id of the run to continue, with the options of its last call; default: a new run."),
 ]
+AnyRun = Annotated[
+    str | None, typer.Option("--run", help="Id of the run (see `runs list`); default: the run that `status` shows.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON, and nothing else.")]
 CommandConfig = Annotated[
     Path | None,
@@ -183,6 +186,21 @@ def require_run(cluster: str, run: str, settings: Settings | None = None) -> Non
             f"Cluster {cluster} has no run {run}.",
             remedy=f"Runs of this cluster: {', '.join(known[:5]) or 'none'}.",
         )
+
+
+def find_run(cluster: str, run: str | None) -> tuple[str, str, Settings]:
+    """Return the names of the cluster and of its run. `run` None: that of `status`. Raises UserError without one."""
+    from kafka_rollout.wiring.runs import read_status
+
+    settings = Settings.from_environment()
+    name = get_cluster(cluster, settings).name
+    if run is not None:
+        require_run(name, run, settings)
+        return name, run, settings
+    status = read_status(name, settings)
+    if status is None or status.run is None:
+        raise UserError(f"Cluster {name} has no run in progress.", remedy="Name a run with --run (see `runs list`).")
+    return name, status.run, settings
 
 
 def kept_call(cluster: str, run: str, settings: Settings | None = None) -> Called:

@@ -78,7 +78,6 @@ WITH_CREDENTIALS = (
     "observe",
     "plan",
     "rehearse",
-    "report",
     "restart",
     "retry",
     "rollback",

@@ -88,7 +88,7 @@ def follow(
     except KeyboardInterrupt:
         raise StoppedError(
             f"Stopped by Ctrl-C. Run {run_id} continues: only this command ended.",
-            remedy=f"Follow it again with `kafka-rollout runs watch --cluster {cluster} --run {run_id}`.",
+            remedy=f"Follow it again with `kafka-rollout status --watch --cluster {cluster} --run {run_id}`.",
         ) from None
 
 

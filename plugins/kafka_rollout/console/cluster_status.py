@@ -491,7 +491,7 @@ def action_after(cluster: str, run: RunState) -> str:
 def _next_action(cluster: str, run: RunState, phase: Phase, asked: Asked | None, dag_id: str) -> str:
     where = f"--cluster {cluster} --run {run.run_id}"
     if run.problem:
-        return f"Check the history: `kafka-rollout runs verify {where}`."
+        return f"Check the history: `kafka-rollout runs report {where}`."
     if asked is not None and asked.terminal is not None:
         return f"{', '.join(asked.users)}: answer at the terminal of {asked.terminal}."
     if asked is not None:
@@ -507,7 +507,7 @@ def _next_action(cluster: str, run: RunState, phase: Phase, asked: Asked | None,
         undo = f" To roll back: `kafka-rollout {ROLLBACK} {where}`."
     match phase:
         case Phase.PAUSED if run.has_lock and run.view.pause is not None:
-            return f"Continue with `kafka-rollout runs resume {where} --reason REASON`. The run keeps its lock."
+            return f"Continue with `kafka-rollout resume {where} --reason REASON`. The run keeps its lock."
         case Phase.PAUSED:
             return f"{continues}.{undo}"
         case Phase.FAILED:
@@ -522,4 +522,5 @@ def _next_action(cluster: str, run: RunState, phase: Phase, asked: Asked | None,
             return f"After the soak, start a run that finalizes the levels of {cluster}."
         case Phase.FINISHED | Phase.DRY_RUN:
             return "No action is needed."
-    return f"No action is needed: the run continues by itself. `kafka-rollout runs show {where}` lists its events."
+    events = f"`kafka-rollout runs report {where} --events`"
+    return f"No action is needed: the run continues by itself. {events} lists its events."

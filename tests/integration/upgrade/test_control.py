@@ -50,7 +50,7 @@ def _restart(shell: Shell, config: Path, errors: list[str]) -> None:
     process = shell.start(*restart, *APPROVED)
     try:
         wait_until(lambda: shell.count_events(Stopping) == 1, 600, every_s=0.2)
-        paused = shell("runs", "pause", "--cluster", "shell", "--reason", "errors of clients", "--as", "bob")
+        paused = shell("pause", "--cluster", "shell", "--reason", "errors of clients", "--as", "bob")
         assert paused.returncode == 0, paused.stderr
         wait_until(lambda: held_by(shell, "no pause"), 300, every_s=0.5)
         status = json.loads(shell("status", "--cluster", "shell", "--json").stdout)
@@ -58,7 +58,7 @@ def _restart(shell: Shell, config: Path, errors: list[str]) -> None:
         assert shell.count_events(Stopping) == 1
         errors[0] = "9"
         wait_until(lambda: waits_for(shell, "condition errors: 9, required < 5"), 60, every_s=0.5)
-        assert shell("runs", "resume", "--cluster", "shell", "--reason", "no error since").returncode == 0
+        assert shell("resume", "--cluster", "shell", "--reason", "no error since").returncode == 0
         wait_until(lambda: not checks(shell)[-1].is_held and waits_for(shell, "condition errors: 9"), 300, every_s=0.5)
         assert shell.count_events(Stopping) == 1
         errors[0] = "0"

@@ -19,6 +19,7 @@ from kafka_rollout.cli import run as cli_run
 from kafka_rollout.cli import show
 from kafka_rollout.cli.answers import TerminalAnswers, shell_responder
 from kafka_rollout.cli.commands import cluster as cluster_commands
+from kafka_rollout.cli.commands import runs as runs_commands
 from kafka_rollout.cli.options import new_run_id
 from kafka_rollout.cli.run import (
     ShellServices,
@@ -81,7 +82,10 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("upgrade -c fake --to 4.3 --dry-run", 2, "'4.3' is not a Kafka release"),
         ("upgrade -c fake --to 4.3.1 --run never", 2, "has no run never"),
         ("retry -c fake --run never", 2, "has no run never"),
-        ("report -c fake", 2, "has no run yet"),
+        ("runs report -c fake", 2, "has no run yet"),
+        ("runs report -c fake --events --write", 2, "--events excludes"),
+        ("status -c fake --watch --wait", 2, "exclude each other"),
+        ("status -c fake --timeout 5s", 2, "belong to --watch and --wait"),
         ("features update -c fake --upgrade group.version", 2, "is not in the form feature=level"),
         ("features update -c fake --upgrade group.version:1", 2, "needs a named approval"),
         ("features update -c fake --upgrade group.version:1 --delete group.version", 2, "There are two requests for"),
@@ -447,9 +451,9 @@ def test_a_report_that_is_written_anew_says_what_kind_of_run_it_was(
         def open_fake(*_: object) -> Iterator[object]:
             yield fake_ports(cluster, settings.home, run_id=run), settings, None
 
-        monkeypatch.setattr(cluster_commands, "open_ports", open_fake)
-        assert cli.run_main(["report", "-c", "fake", "--run", run]) == 0
-        return str(json.loads(Path(capsys.readouterr().out.splitlines()[-1]).read_text())["outcome"])
+        monkeypatch.setattr(runs_commands, "open_ports", open_fake)
+        assert cli.run_main(["runs", "report", "-c", "fake", "--run", run, "--write", "--json"]) == 0
+        return str(json.loads(capsys.readouterr().out)["outcome"])
 
     roll(fake_ports(cluster, settings.home, run_id="dry"), dry_run=True)
     assert again("dry") == "dry_run"

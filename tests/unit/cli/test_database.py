@@ -36,20 +36,27 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 ALICE = Approval(what=ApprovalOf.ROLL, by="alice", decision=Decision.APPROVED, reason="why", plan_hash="abc")
 
 
+REPORT = {
+    **{"outcome": "finished", "sentence": "It finished.", "next_action": "", "failed_gate": None},
+    **{"proved": [], "not_proved": []},
+}
+
+
 def test_a_damaged_history_is_found(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for by in ("alice", "bob"):
         run_history(home, "fake", "run-1").record(replace(ALICE, by=by))
+    run_history(home, "fake", "run-1").write_report("", REPORT)
     assert run_main(["runs", "list", "-c", "fake"]) == 0
-    assert run_main(["runs", "show", "-c", "fake", "--run", "run-1"]) == 0
-    assert run_main(["runs", "verify", "-c", "fake", "--run", "run-1"]) == 0
+    assert run_main(["runs", "report", "--events", "-c", "fake", "--run", "run-1"]) == 0
+    assert run_main(["runs", "report", "-c", "fake", "--run", "run-1"]) == 0
     shown = capsys.readouterr().out
     assert "by=alice" in shown
     assert "is complete, and its plan and documents are as they were written" in shown
     with database_of(home).begin() as connection:
         connection.execute(update(events).where(events.c.number == 2).values(body='{"by":'))
-    assert run_main(["runs", "verify", "-c", "fake", "--run", "run-1"]) == 3
+    assert run_main(["runs", "report", "-c", "fake", "--run", "run-1"]) == 3
     assert "Event 2 of run run-1 of cluster fake is damaged" in capsys.readouterr().err
-    assert run_main(["runs", "verify", "-c", "fake", "--run", "another"]) == 2
+    assert run_main(["runs", "report", "-c", "fake", "--run", "another"]) == 2
 
 
 def test_an_approval_that_was_added_to_a_dag_s_run_is_found(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -59,9 +66,10 @@ def test_an_approval_that_was_added_to_a_dag_s_run_is_found(home: Path, capsys: 
     run.record(Asked(what=ApprovalOf.ROLL, task_id="approve_plan", record_id="01", text="Roll?", options=("Approve",)))
     alice = Responder(channel=Channel.AIRFLOW, user="alice", record_id="01")
     run.record(replace(ALICE, responder=alice))
-    assert run_main(["runs", "verify", "-c", "fake", "--run", "run-1"]) == 0
+    run.write_report("", REPORT)
+    assert run_main(["runs", "report", "-c", "fake", "--run", "run-1"]) == 0
     run.record(replace(ALICE, what=ApprovalOf.FINALIZE, responder=replace(alice, record_id="forged")))
-    assert run_main(["runs", "verify", "-c", "fake", "--run", "run-1"]) == 3
+    assert run_main(["runs", "report", "-c", "fake", "--run", "run-1"]) == 3
     assert "The approval of the feature change by alice was not given in Airflow" in capsys.readouterr().err
 
 

@@ -15,7 +15,7 @@ import pytest
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli import show
 from kafka_rollout.cli.app import run_main
-from kafka_rollout.cli.commands import changes, cluster
+from kafka_rollout.cli.commands import changes, runs
 from kafka_rollout.clusters.inventory import dump_cluster
 from tests.fakes.cluster import FakeCluster, make_spec
 from tests.fakes.ports import fake_ports
@@ -107,7 +107,7 @@ def test_a_dry_run_is_its_plan(
     def opened(*_: object) -> Iterator[object]:
         yield fake_ports(FakeCluster(), folder / "home"), Settings.from_environment(), None
 
-    for commands in (changes, cluster):
+    for commands in (changes, runs):
         monkeypatch.setattr(commands, "open_ports", opened)
     words = ["upgrade", "-c", "fake", "--to", "4.3.1", "--no-scan", "--no-rehearse", "--dry-run", "--json"]
     assert run_main(words) == 0
@@ -116,8 +116,8 @@ def test_a_dry_run_is_its_plan(
     assert (found["run"], found["dry_run"], found["exit_code"]) == ("run-1", True, 0)
     assert found["plan"]["release_steps"][0]["order"][0]["node_id"] == 2
     assert "report: " in said.err, "what people read is not in the result"
-    assert run_main(["report", "-c", "fake", "--run", "run-1", "--json"]) == 0
-    assert Path(json.loads(capsys.readouterr().out)["data"]).name == "report.json"
+    assert run_main(["runs", "report", "-c", "fake", "--run", "run-1", "--write", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["outcome"] == "dry_run"
     refused = [*words[:-2], "--as", "mallory", "--reason", "x", "--yes", "--json"]
     assert run_main(refused) == 3
     found = json.loads(capsys.readouterr().out)

@@ -1,4 +1,4 @@
-"""`runs list`, `runs watch` and `runs wait`."""
+"""`runs list` and `status --watch`, `--wait`."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def record(home: Path, run_id: str, *events: Event, outcome: str = "", age_s: fl
 
 
 def call(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
-    code = run_main(["runs", *words])
+    code = run_main(list(words))
     said = capsys.readouterr()
     return code, said.out, said.err
 
@@ -60,7 +60,7 @@ def call(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str
 def test_the_list_says_when_what_and_who(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record(home, "shell-1", SHELL, PLANNED, outcome="dry_run")
     record(home, "manual__1", BEGUN, PLANNED, ASKED)
-    code, shown, _ = call(capsys, "list", "-c", "fake", "--json")
+    code, shown, _ = call(capsys, "runs", "list", "-c", "fake", "--json")
     newest, oldest = json.loads(shown)
     assert (code, newest["run"], newest["phase"], newest["needs_human"]) == (
         *(0, "manual__1", "waiting-for-approval", True),
@@ -68,7 +68,7 @@ def test_the_list_says_when_what_and_who(home: Path, capsys: pytest.CaptureFixtu
     assert [oldest[key] for key in ("kind", "source_release", "target_release", "phase", "started_by", "dag")] == [
         *("upgrade", "3.9.1", "4.3.1", "dry-run", "ci", None),
     ]
-    _, shown, hint = call(capsys, "list", "-c", "fake", "--last", "1")
+    _, shown, hint = call(capsys, "runs", "list", "-c", "fake", "--last", "1")
     assert "anna [red]" in shown
     assert "3.9.1 → 4.3.1" in shown
     assert "shell-1" not in shown
@@ -99,7 +99,7 @@ def test_the_exit_code_of_a_wait_says_how_the_run_is(
     outcome, words = how
     record(home, "manual__1", *events, outcome=outcome)
     got, shown, _ = call(
-        capsys, "wait", "-c", "fake", "--run", "manual__1", "--timeout", "0s", "--json", *words.split()
+        capsys, "status", "--wait", "-c", "fake", "--run", "manual__1", "--timeout", "0s", "--json", *words.split()
     )
     assert (got, json.loads(shown)["run"]) == (code, "manual__1")
 
@@ -107,7 +107,7 @@ def test_the_exit_code_of_a_wait_says_how_the_run_is(
 @pytest.mark.parametrize("until", ["", "--for end", "--for needs-human"])
 def test_the_timeout_is_a_transient_error(home: Path, capsys: pytest.CaptureFixture[str], until: str) -> None:
     record(home, "manual__1", BEGUN, PLANNED, APPROVED)
-    code, shown, _ = call(capsys, "wait", "-c", "fake", "--timeout", "0s", "--json", *until.split())
+    code, shown, _ = call(capsys, "status", "--wait", "-c", "fake", "--timeout", "0s", "--json", *until.split())
     error = json.loads(shown)["error"]
     assert (code, error["kind"]) == (1, "transient")
     assert "manual__1 is still: rolling" in error["sentence"]
@@ -115,16 +115,16 @@ def test_the_timeout_is_a_transient_error(home: Path, capsys: pytest.CaptureFixt
 
 def test_a_wait_for_the_end_does_not_end_at_a_request(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record(home, "manual__1", BEGUN, PLANNED, ASKED)
-    code, _, said = call(capsys, "wait", "-c", "fake", "--for", "end", "--timeout", "0s")
+    code, _, said = call(capsys, "status", "--wait", "-c", "fake", "--for", "end", "--timeout", "0s")
     assert (code, "waiting for approval" in said) == (1, True)
 
 
 def test_without_a_run_there_is_nothing_to_follow(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record(home, "plan-1", SHELL, PLANNED, age_s=600)
-    for command in ("watch", "wait"):
-        code, _, said = call(capsys, command, "-c", "fake")
+    for option in ("--watch", "--wait"):
+        code, _, said = call(capsys, "status", option, "-c", "fake")
         assert (code, "has no run in progress" in said) == (2, True)
-    assert call(capsys, "watch", "-c", "fake", "--run", "never")[0] == 2
+    assert call(capsys, "status", "--watch", "-c", "fake", "--run", "never")[0] == 2
 
 
 def test_a_run_is_followed_until_it_needs_a_human(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""`runs report` and `runs compare`: the conclusion of a run, and two runs side by side, from the database."""
+"""`runs report`: the conclusion of a run, and two runs side by side, from the database."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SqlRunStore:
 
 def test_a_run_without_a_report_says_how_to_write_it(run: SqlRunStore, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_main(ARGUMENTS) == 2
-    assert "kafka-rollout report --cluster local --run run-1" in " ".join(capsys.readouterr().err.split())
+    assert "kafka-rollout runs report --cluster local --run run-1 --write" in " ".join(capsys.readouterr().err.split())
 
 
 def test_the_conclusion_the_page_and_the_document(
@@ -77,10 +77,10 @@ def test_two_runs_are_compared_as_a_table_and_a_document(
     for store, seconds in ((run, 60.0), (other, 90.0)):
         store.save_plan(PLAN)
         store.write_report("", {"way": "3.9.1 → 4.3.1", "duration_s": seconds})
-    compare = ["runs", "compare", "run-1", "run-2", "--cluster", "local"]
+    compare = ["runs", "report", "--run", "run-2", "--against", "run-1", "--cluster", "local"]
     assert run_main(compare) == 0
     assert "+30.0 s (+50%)" in capsys.readouterr().out
     assert run_main([*compare, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert (document["first"], document["second"]) == ("run-1", "run-2")
-    assert run_main(["runs", "compare", "run-1", "typo", "--cluster", "local"]) == 2
+    assert run_main([*ARGUMENTS, "--against", "typo"]) == 2

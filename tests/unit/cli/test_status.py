@@ -94,7 +94,7 @@ def test_a_history_that_cannot_be_read_is_unknown_and_needs_a_human(
     assert run_main(["status", "-c", "fake", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["phase"], found["needs_human"], found["run"]) == ("unknown", True, "manual__1")
-    assert "runs verify" in found["next_action"]
+    assert "runs report" in found["next_action"]
 
 
 def test_the_named_command_continues_the_run(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

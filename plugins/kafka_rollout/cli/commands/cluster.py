@@ -1,4 +1,4 @@
-"""Commands without a group: the state of a cluster, plans and reports of runs."""
+"""Commands without a group: the state of a cluster and plans."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import typer
 
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.findings import all_findings
-from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli import show
 from kafka_rollout.cli.feature_table import print_levels
 from kafka_rollout.cli.options import (
@@ -22,7 +21,7 @@ from kafka_rollout.cli.options import (
     takes_request,
 )
 from kafka_rollout.cli.run import command_of
-from kafka_rollout.clusters.inventory import get_cluster, list_readable_clusters
+from kafka_rollout.clusters.inventory import list_readable_clusters
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import ClusterSpec
@@ -34,7 +33,6 @@ from kafka_rollout.planning.request import FinalizePolicy, Request
 from kafka_rollout.preparation.plan_making import plan_change
 from kafka_rollout.procedure.approval_requests import approval_body
 from kafka_rollout.report.check_registry import verify as verify_cluster
-from kafka_rollout.report.run_report import Outcome, stored_end
 
 
 def clusters(as_json: AsJson = False) -> None:
@@ -125,32 +123,6 @@ def verify(cluster: ClusterName, as_json: AsJson = False, command_config: Comman
             show.say(f"A blocker cannot be excluded, because of {check}: {why}", show.err)
     if seen.exit_code:
         raise typer.Exit(seen.exit_code)
-
-
-def report(
-    cluster: ClusterName,
-    run: Annotated[str | None, typer.Option(help="Id of the run; default: the newest run.")] = None,
-    as_json: AsJson = False,
-    command_config: CommandConfig = None,
-) -> None:
-    """Write the report of a run again. Prints the path of the page, then the path of the JSON file."""
-    from kafka_rollout.run.store.history import list_runs
-    from kafka_rollout.run.store.opening import database_of
-    from kafka_rollout.wiring.runs import write_run_report
-
-    settings = Settings.from_environment()
-    known = list_runs(database_of(settings), get_cluster(cluster, settings).name)
-    if not known:
-        raise UserError(f"Cluster {cluster} has no run yet.", remedy="Create a plan or start an upgrade first.")
-    with open_ports(cluster, run or known[0], command_config) as (ports, _, _security):
-        stored = stored_end(ports.run)
-        dry_run = stored is not None and stored.outcome == Outcome.DRY_RUN
-        _, page, data = write_run_report(Run(ports, ports.run.load_plan()), dry_run=dry_run)
-    if as_json:
-        show.print_json({"run": run or known[0], "page": page, "data": data})
-        return
-    show.say(f"report: {page}")
-    show.say(data)
 
 
 def _print_state(cluster: ClusterSpec, state: ClusterState) -> None:

@@ -9,14 +9,14 @@ from typing import Annotated
 
 import typer
 
-from kafka_rollout.base.durations import duration, iso
+from kafka_rollout.base.durations import duration, iso, parse_duration
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.json_forms import to_json
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.base.wording import count, few
 from kafka_rollout.cli import show
-from kafka_rollout.cli.options import AsJson, ClusterName, CommandConfig
-from kafka_rollout.cli.status_screen import print_status
+from kafka_rollout.cli.options import AnyRun, AsJson, ClusterName, CommandConfig, find_run, require_run
+from kafka_rollout.cli.status_screen import StatusScreen, Until, exit_code, follow, print_status
 from kafka_rollout.clusters.inventory import get_cluster
 from kafka_rollout.console.downgrade_options import OptionState
 from kafka_rollout.console.fleet import COLUMNS, FleetRow, Show, as_csv, cells, choose_rows
@@ -29,22 +29,70 @@ _MARKS = {OptionState.OPEN: ("✔", "green"), OptionState.CLOSED: ("✖", "red")
 _POSSIBLE = {True: "possible", False: "not possible", None: "unknown"}
 
 
-def status(cluster: ClusterName, as_json: AsJson = False) -> None:
+def status(
+    cluster: ClusterName,
+    run: AnyRun = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Follow the run on one screen until it needs a human or ended.")
+    ] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="The same without output.")] = False,
+    until: Annotated[
+        Until | None,
+        typer.Option(
+            "--for",
+            help="For --watch and --wait. needs-human: until the run needs a human; end: until it ended or cannot "
+            "continue by itself, and not at a request; default: until it needs a human or ended.",
+        ),
+    ] = None,
+    timeout: Annotated[
+        str | None,
+        typer.Option(metavar="DURATION", help="For --watch and --wait: such as 30s, 10m or 2h; default: no limit."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
     """Show what happens on a cluster: phase, node, what the run waits for, and what an operator must do.
 
     Reads the run histories and the lock, not the cluster. With --json, docs/cluster-status.schema.json describes the
     result. The exit code is 0 in every phase.
-    """
-    from kafka_rollout.wiring.runs import read_status
 
-    settings = Settings.from_environment()
-    found = read_status(get_cluster(cluster, settings).name, settings)
-    if found is None:
-        raise UserError(f"Cluster {cluster} has no status.")
-    if as_json:
-        show.print_json(found.to_json())
+    With --watch or --wait, the exit code is 0 if the run finished, or with --for needs-human if it needs a human; 3 if
+    a check or an approver refused it; 1 for anything else, such as a request, a failure, a rollback or the timeout.
+    Ctrl-C ends only this command, not the run.
+    """
+    from kafka_rollout.wiring.runs import read_run_status, read_status
+
+    if watch and wait:
+        raise UserError("--watch and --wait exclude each other.", remedy="Use one of them.")
+    if (until or timeout) and not (watch or wait):
+        raise UserError("--for and --timeout belong to --watch and --wait.", remedy="Add one of the two.")
+    if watch or wait:
+        name, run_id, settings = find_run(cluster, run)
+        timeout_s = None if timeout is None else parse_duration(timeout)
+        if watch:
+            with StatusScreen() as screen:
+                found = follow(
+                    *(name, run_id, settings),
+                    until=until,
+                    timeout_s=timeout_s,
+                    on_status=screen.show,
+                    on_problem=screen.say,
+                )
+        else:
+            found = follow(name, run_id, settings, until=until, timeout_s=timeout_s)
+        code = exit_code(found, until)
     else:
-        print_status(found)
+        settings, code = Settings.from_environment(), 0
+        name = get_cluster(cluster, settings).name
+        if run is not None:
+            require_run(name, run, settings)
+            found, _ = read_run_status(name, run, settings)
+        elif (of_cluster := read_status(name, settings)) is not None:
+            found = of_cluster
+        else:
+            raise UserError(f"Cluster {cluster} has no status.")
+    show.print_json(found.to_json()) if as_json else print_status(found)
+    if code:
+        raise typer.Exit(code)
 
 
 def fleet(
