@@ -147,7 +147,7 @@ def problem_of(words: list[str]) -> str:
     while isinstance(command, TyperGroup) and rest and not rest[0].startswith("-"):
         found = command.commands.get(rest[0])
         if found is None:
-            return "" if command is not commands() else f"there is no command {rest[0]}"
+            return f"there is no command {rest[0]}"
         command = found
         rest.pop(0)
     if command.name in _PASSED_ON:

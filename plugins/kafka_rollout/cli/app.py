@@ -79,7 +79,7 @@ _SUBJECTS: Mapping[str, Mapping[str, str]] = {
     "Set up": {
         "inventory": "inventory",
         "catalogue": "catalogue.catalogue",
-        "db": "db",
+        "db": "db.db",
         "demo": "demo.demo",
         "demo-clean": "demo.demo_clean",
         "rehearse-clean": "rehearse.rehearse_clean",

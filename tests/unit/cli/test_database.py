@@ -77,11 +77,11 @@ def test_the_tables_are_made_once_and_another_revision_is_refused(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for _ in range(2):
-        assert run_main(["db", "upgrade"]) == 0
-    assert run_main(["db", "check"]) == 0
+        assert run_main(["db"]) == 0
+    assert run_main(["db", "--check"]) == 0
     with Database(f"sqlite:///{home / FILE}").begin() as connection:
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
-    assert run_main(["db", "check"]) == 2
+    assert run_main(["db", "--check"]) == 2
     assert f"has revision 9999, but this version supports only {REVISION}" in capsys.readouterr().err
 
 

@@ -438,7 +438,7 @@ def test_a_wrong_database(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, url: str, sentence: str
 ) -> None:
     monkeypatch.setenv("KAFKA_ROLLOUT_DATABASE", url)
-    code, said = answer(["db", "check"], capsys)
+    code, said = answer(["db", "--check"], capsys)
     assert code == 2
     assert sentence in said
     assert "secret" not in said
@@ -448,7 +448,7 @@ def test_a_database_in_a_folder_that_does_not_exist_is_not_made(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KAFKA_ROLLOUT_DATABASE", f"sqlite:///{folder}/nonexist/runs.db")
-    for command in (["db", "check"], ["db", "upgrade"]):
+    for command in (["db", "--check"], ["db"]):
         code, said = answer(command, capsys)
         assert code == 2
         assert f"in the folder {folder}/nonexist, which does not exist" in said

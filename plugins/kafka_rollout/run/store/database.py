@@ -1,7 +1,7 @@
 """Access to the database: opened once per process. Checks the revision, and raises errors of this project.
 
 SQLite is the default, for one machine. The first process that opens its file upgrades it, under a file lock.
-PostgreSQL is for several machines; only `kafka-rollout db upgrade` upgrades it. The password is read from a file
+PostgreSQL is for several machines; only `kafka-rollout db` upgrades it. The password is read from a file
 (KAFKA_ROLLOUT_DATABASE_PASSWORD_FILE), or by libpq (PGPASSFILE, a service file).
 """
 
@@ -72,7 +72,7 @@ _SERIAL = 7_305_113_001  # PostgreSQL: key of the advisory lock for serialized t
 _READING: ContextVar[tuple[Database, Connection] | None] = ContextVar("reading", default=None)
 _READS = "kafka_rollout_reads"  # execution option of a transaction that only reads
 
-_UPGRADE = "Run `kafka-rollout db upgrade` with the setting of this database."
+_UPGRADE = "Run `kafka-rollout db` with the setting of this database."
 _FULL = ("disk is full", "no space left", "disk full")
 _DAMAGED = ("malformed", "not a database", "disk i/o error")
 
