@@ -145,6 +145,6 @@ lock: setup ## resolve requirements.in into requirements.txt again
 
 clean: ## stop the demos of this checkout and remove its files (not the shared cache of releases)
 	@if [ -e .testbed ]; then $(BIN)/python -m tools.testbed down; fi
-	@if [ -x $(BIN)/kafka-rollout ]; then $(BIN)/kafka-rollout demo-clean; fi
+	@if [ -x $(BIN)/kafka-rollout ]; then $(BIN)/kafka-rollout clean; fi
 	rm -rf .demo .site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis spark-warehouse metastore_db
 	find . -name __pycache__ -type d -not -path './.venv/*' -prune -exec rm -rf {} +

@@ -42,7 +42,7 @@ CODE = re.compile(r"`([A-Z][A-Z0-9]*(?:-[A-Z0-9]+)+)`")
 CODES = frozenset(code.text for check in CHECKS for code in check.codes)
 HISTORY = {"CHANGELOG.md", "docs/verification.md"}  # they name what was there
 _NO_CODES = {"SCRAM-SHA-256", "SCRAM-SHA-512"}
-_PASSED_ON = {"demo", "demo-clean"}  # with an own parser of arguments
+_PASSED_ON = {"demo"}  # with an own parser of arguments
 
 
 def page_id(path: Path) -> str:

@@ -21,7 +21,7 @@ from tools.demo.local_cluster import stop_nodes
 PROJECT_ROOT = Path(__file__).resolve().parents[2]
 
 
-# In the environment of Airflow and of all processes that it starts, so that `demo-clean` finds them.
+# In the environment of Airflow and of all processes that it starts, so that `kafka-rollout clean` finds them.
 MARK = "KAFKA_ROLLOUT_DEMO"
 DEMOS = PROJECT_ROOT / ".demo"
 

@@ -81,8 +81,7 @@ _SUBJECTS: Mapping[str, Mapping[str, str]] = {
         "catalogue": "catalogue.catalogue",
         "db": "db.db",
         "demo": "demo.demo",
-        "demo-clean": "demo.demo_clean",
-        "rehearse-clean": "rehearse.rehearse_clean",
+        "clean": "clean.clean",
     },
 }
 COMMANDS: Mapping[str, str] = {name: where for listed in _SUBJECTS.values() for name, where in listed.items()}

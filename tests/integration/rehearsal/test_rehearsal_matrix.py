@@ -250,7 +250,7 @@ def test_the_leftovers_of_two_killed_processes_are_removed_by_the_command(shell:
     process.kill()
     process.wait(60)
     assert len(node_processes(tmp_path / "home")) == 3
-    assert "removed 1 copies" in shell("rehearse-clean").stdout
+    assert "Removed 1 copy" in shell("clean", "--folder", str(tmp_path / "home" / "rehearsals")).stdout
     check_nothing_left(tmp_path)
     assert len(node_processes(shell.cluster.folder / "nodes")) == 3, "the cluster runs"
 

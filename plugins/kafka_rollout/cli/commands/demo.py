@@ -10,7 +10,6 @@ from typing import Any
 import typer
 
 from kafka_rollout.base.errors import UserError
-from kafka_rollout.cli import show
 
 _CHECKOUT = Path(__file__).resolve().parents[4]
 
@@ -20,18 +19,17 @@ def demo(context: typer.Context) -> None:
 
     Needs a source checkout. Options: `demo --help`.
     """
-    raise typer.Exit(_import_demo("run").main(context.args))
+    raise typer.Exit(import_demo("run").main(context.args))
 
 
-def demo_clean() -> None:
-    """Stop all processes that demos of this checkout started."""
-    stopped = _import_demo("folder").demo_clean()
-    show.say(f"Stopped {stopped} processes of demos." if stopped else "No demo is running.")
+def is_checkout() -> bool:
+    """Return whether this is a source checkout, which has the demo."""
+    return (_CHECKOUT / "tools" / "demo").is_dir()
 
 
-def _import_demo(module: str) -> Any:
+def import_demo(module: str) -> Any:
     """Import a module of `tools.demo`. Raises UserError for an installed wheel."""
-    if not (_CHECKOUT / "tools" / "demo").is_dir():
+    if not is_checkout():
         raise UserError(
             "The demo is part of the source checkout of kafka-rollout, not of the installed package.",
             remedy="Clone the repository, then run `make demo` in it.",

@@ -10,7 +10,6 @@ import typer
 
 from kafka_rollout.base.durations import parse_duration, typed_duration
 from kafka_rollout.base.errors import RefusedError
-from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.base.system.signals import interrupt_on_sigterm
 from kafka_rollout.cli import show
 from kafka_rollout.cli.options import (
@@ -76,23 +75,6 @@ def rehearse(
             result = rehearsals.rehearse_backup(job, backup, say) if backup else rehearsals.rehearse(job, say)
     print_result(result, as_json=as_json)
     raise typer.Exit(0 if result.outcome is RehearsalOutcome.PASSED else RefusedError.exit_code)
-
-
-def rehearse_clean(
-    folder: Annotated[Path | None, typer.Option(help="Folder of the copies; default: in the home.")] = None,
-) -> None:
-    """Remove the copies that killed rehearsals left, with their processes.
-
-    It removes only what kafka-rollout made, which a marker in the folder proves, and what no rehearsal uses.
-    """
-    from kafka_rollout.rehearsal.machine.sandbox import rehearsal_folder, remove_leftovers
-
-    found = remove_leftovers(folder or rehearsal_folder(Settings.from_environment()))
-    for path in found.removed:
-        show.say(f"removed {path}")
-    for sentence in found.left:
-        show.say(sentence)
-    show.say(f"removed {len(found.removed)} copies")
 
 
 def print_result(result: RehearsalResult, *, as_json: bool) -> None:

@@ -64,7 +64,7 @@ def killed_rehearsal(below: Path) -> Path:
 
 
 def clean(below: Path) -> str:
-    result = CliRunner().invoke(app, ["rehearse-clean", "--folder", str(below)])
+    result = CliRunner().invoke(app, ["clean", "--folder", str(below)])
     assert result.exit_code == 0, result.output
     return result.output
 
@@ -81,7 +81,7 @@ def test_a_folder_that_the_tool_did_not_make_survives_with_its_process(tmp_path:
         output = clean(tmp_path)
         assert process.poll() is None
     assert (home / "server.properties").read_text() == "node.id=1"
-    assert "removed 0 copies" in output
+    assert "Removed 0 copies" in output
 
 
 def test_a_copy_of_a_leftover_is_not_the_folder_that_the_tool_made(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_a_copy_of_a_leftover_is_not_the_folder_that_the_tool_made(tmp_path: Pat
     assert not left.exists()
     assert copy.exists()
     assert "was not made at this place" in output
-    assert "removed 1 copies" in output
+    assert "Removed 1 copy" in output
 
 
 def test_the_copy_of_a_running_rehearsal_in_another_process_namespace_stays(tmp_path: Path) -> None:
