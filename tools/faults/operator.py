@@ -71,7 +71,7 @@ class Commands:
         return ["retry", "--cluster", self.cluster, "--run", run_id, *GATES, *APPROVED]
 
     def break_lock(self) -> list[str]:
-        return ["lock", "break", "--cluster", self.cluster, "--as", "alice"]
+        return ["unlock", "--cluster", self.cluster, "--as", "alice"]
 
 
 def nodes_to_restart(call: Call, nodes: Sequence[NodeSpec]) -> tuple[NodeSpec, ...]:
@@ -88,7 +88,7 @@ def next_words(
 
     `turned`: the run goes back. `without_process`: nodes. `in_step`: the node at which the run stopped.
     """
-    if call.code == _LOCKED and call.words[0] != "lock":
+    if call.code == _LOCKED and call.words[0] != "unlock":
         return commands.break_lock()
     if "kafka-rollout retry" in call.output and in_step is not None and in_step in without_process:
         return commands.retry(run_id)

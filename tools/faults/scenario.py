@@ -59,7 +59,7 @@ class Driver:
             call = self._call(words)
             if call is None:
                 return
-            if call.code == 0 and call.words[0] not in ("lock", "retry"):
+            if call.code == 0 and call.words[0] not in ("unlock", "retry"):
                 if not turns or self.turned:
                     return
                 self.turned = True  # every node was upgraded before the run was stopped
@@ -117,7 +117,7 @@ class Driver:
         return started in self.injector.seen
 
     def _is_spent(self, call: Call) -> bool:
-        if call.words[0] in ("lock", "retry") and call.code == 0:
+        if call.words[0] in ("unlock", "retry") and call.code == 0:
             return False
         if call.code in (130, -signal.SIGKILL, -signal.SIGINT):
             return False  # a fault or this operator ended it

@@ -67,13 +67,13 @@ _SUBJECTS: Mapping[str, Mapping[str, str]] = {
         "rollback": "changes.rollback",
         "features": "features",
         "metadata": "metadata",
-        "lock": "lock",
         "traffic": "traffic",
     },
     "Runs": {
         "pause": "control.pause",
         "resume": "control.resume",
         "stop": "control.stop",
+        "unlock": "unlock.unlock",
         "runs": "runs",
     },
     "Set up": {

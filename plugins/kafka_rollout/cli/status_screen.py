@@ -169,12 +169,20 @@ def _plain_lines(found: ClusterStatus) -> Iterator[str]:
         if condition.type not in {"NeedsHuman", "Locked"}:
             since = f" (since {_times(condition.since)})" if condition.since else ""
             yield f"  {condition.type} {condition.status.value}: {condition.message or condition.reason}{since}"
-    if found.lock is not None:
-        holder = f"{found.lock.holder}: {found.lock.purpose}" if found.lock.holder else "a run that you cannot read"
-        yield f"Lock: {holder}, until {_times(found.lock.expires)}"
+    yield f"Lock: {_lock_text(found)}"
     if found.run:
         by = f" by {found.started_by}" if found.started_by else ""
         yield f"Run: {found.run}, started {_times(found.started)}{by}, last event {_times(found.updated)}"
+
+
+def _lock_text(found: ClusterStatus) -> str:
+    (locked,) = (one for one in found.conditions if one.type == "Locked")
+    if locked.status is Truth.UNKNOWN:
+        return f"unknown. {locked.message}"
+    if found.lock is None:
+        return "no run holds it"
+    purpose = f" ({found.lock.purpose.rstrip('.')})" if found.lock.purpose else ""
+    return f"{found.lock.holder or 'a run that you cannot read'} until {_times(found.lock.expires)}{purpose}"
 
 
 def _times(at: str | None) -> str:

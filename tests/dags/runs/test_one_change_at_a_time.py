@@ -92,7 +92,7 @@ def test_a_run_that_starts_while_a_command_has_the_cluster_fails_at_its_first_ta
     assert not events_of(record.events(), Planned), "it would report the blockers of a plan"
     assert f"Run {SHELL} holds the lock of cluster fake (Stop node 2). Its lease expires at 20" in failed.reason
     assert "clear this task and all downstream tasks" in failed.reason
-    assert "kafka-rollout lock break --cluster fake --as NAME" in failed.reason
+    assert "kafka-rollout unlock --cluster fake --as NAME" in failed.reason
     held = lock.holder("fake")
     assert held is not None, "the end of a run that was refused takes nobody's lock"
     assert held.holder == SHELL

@@ -176,7 +176,7 @@ def test_one_update_is_in_flight_and_a_killed_one_blocks_the_next_no_longer_than
         said = " ".join(second.stderr.split())
         assert f"Run {held_by} holds the lock of cluster applied (Set streams.version 0). Its lease expires at" in said
         assert "Traceback" not in said
-        assert f"{held_by} holds the lock of applied" in shell("lock", "show", "-c", "applied").stdout
+        assert f"Lock: {held_by} until " in shell("status", "-c", "applied").stdout
     finally:
         first.send_signal(signal.SIGKILL)
         first.wait(30)
@@ -221,7 +221,7 @@ def test_bad_input_is_one_sentence_that_names_it_and_leaves_nothing_behind(
         assert (code, told) == (2, ""), (words, code, told, error)
         assert said in " ".join(error.split()), (words, error)
         assert "Traceback" not in error
-    assert command(cluster, "lock show")[1] == "No run holds the lock of applied.\n"
+    assert "Lock: no run holds it" in command(cluster, "status")[1]
     assert requests_of(tmp_path / "home") == []
     assert levels_by_node(cluster, tmp_path) == before
 

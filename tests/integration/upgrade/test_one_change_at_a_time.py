@@ -53,9 +53,9 @@ def test_a_run_is_refused_while_a_command_has_the_cluster_and_goes_on_when_its_k
         holder.send_signal(signal.SIGKILL)
         holder.wait(60)
 
-    shown = shell("lock", "show", "--cluster", "wanted")
-    assert f"Run {held.holder} holds the lock of wanted" in shown.stdout
-    broken = shell("lock", "break", "--cluster", "wanted", "--as", APPROVER)
+    shown = shell("status", "--cluster", "wanted")
+    assert f"Lock: {held.holder} until " in shown.stdout
+    broken = shell("unlock", "--cluster", "wanted", "--as", APPROVER)
     assert f"Lock of {held.holder}" in broken.stdout
     run.clear("observe")
     run.wait_for_question("approve")

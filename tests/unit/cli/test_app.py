@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -146,11 +147,13 @@ def test_an_error_of_no_known_kind_is_a_result_too(
 
 def test_a_lock_is_shown_and_broken_by_name(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     change_lock(home).acquire("fake", "run-7", "Stop node 2.", for_s=60)
-    assert cli.run_main(["lock", "show", "-c", "fake"]) == 0
-    assert "run-7 holds the lock" in capsys.readouterr().out.replace("\n", " ")
-    assert cli.run_main(["lock", "break", "-c", "fake"]) == 2
-    assert cli.run_main(["lock", "break", "-c", "fake", "--as", "alice"]) == 0
+    assert cli.run_main(["status", "-c", "fake"]) == 0
+    assert re.search(r"^Lock: run-7 until 20\S+Z \(in \S+ s\) \(Stop node 2\)$", capsys.readouterr().out, re.MULTILINE)
+    assert cli.run_main(["unlock", "-c", "fake"]) == 2
+    assert cli.run_main(["unlock", "-c", "fake", "--as", "alice"]) == 0
     assert change_lock(home).holder("fake") is None
+    assert cli.run_main(["status", "-c", "fake"]) == 0
+    assert "Lock: no run holds it\n" in capsys.readouterr().out
 
 
 def test_the_catalogue_and_the_exit_codes_are_told(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -92,12 +92,12 @@ def test_what_a_command_prints_for_people_goes_to_standard_error(
 
 
 def test_a_lock_is_shown_as_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_main(["lock", "show", "-c", "fake", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"cluster": "fake", "lock": None}
+    assert run_main(["status", "-c", "fake", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["lock"] is None
     change_lock(folder / "home").acquire("fake", "run-7", "Stop node 2.", for_s=60)
-    assert run_main(["lock", "show", "-c", "fake", "--json"]) == 0
+    assert run_main(["status", "-c", "fake", "--json"]) == 0
     held = json.loads(capsys.readouterr().out)["lock"]
-    assert (held["run"], held["purpose"]) == ("run-7", "Stop node 2.")
+    assert (held["holder"], held["purpose"]) == ("run-7", "Stop node 2.")
 
 
 def test_a_dry_run_is_its_plan(

@@ -143,8 +143,8 @@ CASES = [
     (86, "groups watch -c orders --type foo", 2, "Unknown group type foo. Use consumer, share, streams."),
     (89, "rehearse -c orders --to 4.3.1 --backup none", 2,
      "The folder none of --backup does not exist. Name the folder that has a copy of each node's home."),
-    (93, "lock break -c orders", 2,
-     "kafka-rollout lock break needs --as: your name, one of the approvers; recorded with the shell user and the host. "
+    (93, "unlock -c orders", 2,
+     "kafka-rollout unlock needs --as: your name, one of the approvers; recorded with the shell user and the host. "
      "Add it."),
     (99, "demo --from 3.9", 2, "'3.9' is not a Kafka release. Write it as three numbers, for example 4.3.1."),
     (100, "demo --foo", 2,
@@ -224,7 +224,7 @@ def test_a_wrong_inventory_says_why_when_its_cluster_is_asked_for_and_hides_no_o
     assert "orders" in listed.out
     assert listed.err.strip() == said
     assert "files that cannot be read: x.yaml." in answer(["observe", "--cluster", "y"], capsys)[1]
-    assert answer(["lock", "show", "--cluster", "orders"], capsys) == (0, "")
+    assert answer(["status", "--cluster", "orders"], capsys) == (0, "")
 
 
 def test_nodes_that_this_machine_cannot_manage(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

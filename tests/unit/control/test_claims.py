@@ -101,7 +101,7 @@ def test_a_run_of_another_database_stops_no_node_while_one_is_about_to_be_stoppe
     (error,) = refused
     assert f"Run upgrade of another database ({tmp_path}/a/{FILE}) has claimed node {first} since " in error.sentence
     assert "set KAFKA_ROLLOUT_DATABASE" in error.remedy
-    assert "kafka-rollout lock break --claims --cluster fake --as NAME" in error.remedy
+    assert "kafka-rollout unlock --claims --cluster fake --as NAME" in error.remedy
     (recorded,) = events_of(theirs.run.history.events(), LockedOut)
     assert recorded.sentence == error.sentence
     assert cluster.claims[13] == Claims()  # it has withdrawn its own

@@ -13,8 +13,8 @@ from kafka_rollout.model.topology import ClusterSpec
 
 TAKE_OVER = (
     "If it is your run, set KAFKA_ROLLOUT_DATABASE to its database. Else finish or end it with that database. If that "
-    "database is gone, or this one was restored from a backup, an approver takes its nodes over: `kafka-rollout lock "
-    "break --claims --cluster {cluster} --as NAME`."
+    "database is gone, or this one was restored from a backup, an approver takes its nodes over: `kafka-rollout "
+    "unlock --claims --cluster {cluster} --as NAME`."
 )
 OTHER_RUN = FindingCode(
     "OTHER-DATABASE",

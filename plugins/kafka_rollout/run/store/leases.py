@@ -93,7 +93,7 @@ class SqlChangeLock:
                         f"Run {current.holder} holds the lock of cluster {cluster} {_describe_lease(current)}",
                         remedy="Try again when that run has ended (in a DAG: clear this task and all downstream "
                         "tasks). If that run was killed, wait until its lease expires, or let an approver break the "
-                        f"lock: kafka-rollout lock break --cluster {cluster} --as NAME",
+                        f"lock: kafka-rollout unlock --cluster {cluster} --as NAME",
                     )
                 ours = current
                 cluster_id = cluster_id or current.cluster_id
@@ -327,7 +327,8 @@ def _row(connection: Connection, cluster: str) -> Row[Any] | None:
     if row is not None and not _is_whole(row):
         raise FatalError(
             f"The lock of cluster {cluster} is damaged in the database, so its holder is unknown.",
-            remedy="Check that no run changes the cluster, then break the lock.",
+            remedy="Check that no run changes the cluster. Then let an approver break the lock: "
+            f"kafka-rollout unlock --cluster {cluster} --as NAME",
         )
     return row
 

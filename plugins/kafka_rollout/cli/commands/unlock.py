@@ -1,4 +1,4 @@
-"""The lock of the cluster: one change at a time."""
+"""Breaks the lock of a cluster, which lets one run at a time change it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from kafka_rollout.base.durations import iso
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli import show
@@ -17,28 +16,8 @@ from kafka_rollout.control.approval import refuse_answer
 from kafka_rollout.model.claims import Claim
 from kafka_rollout.model.topology import ClusterSpec
 
-app = typer.Typer(help=__doc__, no_args_is_help=True)
 
-
-@app.command("show")
-def lock_show(cluster: ClusterName, as_json: AsJson = False) -> None:
-    """Show the run that holds the cluster's lock, its purpose and when its lease expires."""
-    from kafka_rollout.run.store.opening import open_lock
-
-    settings = Settings.from_environment()
-    lease = open_lock(settings).holder(get_cluster(cluster, settings).name)
-    if as_json:
-        held = lease and {"run": lease.holder, "purpose": lease.purpose, "expires_at": iso(lease.expires_at)}
-        show.print_json({"cluster": cluster, "lock": held})
-        return
-    if lease is None:
-        show.out.print(f"No run holds the lock of {cluster}.")
-        return
-    show.say(f"Run {lease.holder} holds the lock of {cluster} until {iso(lease.expires_at)}: {lease.purpose}")
-
-
-@app.command("break")
-def lock_break(
+def unlock(
     cluster: ClusterName,
     by: Annotated[
         str,
@@ -54,7 +33,9 @@ def lock_break(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Break the lock of a run that was killed. Only an approver in the inventory's list can break a lock.
+    """Break the lock of a run that was killed: another run can change the cluster then. Only an approver can do it.
+
+    `status` shows the run that holds the lock, its purpose and when its lease expires.
 
     With --claims, a run of this database can change nodes that a run of another database has claimed: one that is gone,
     or of which this one was restored from a backup. If the other run goes on, it is refused at its

@@ -1,4 +1,4 @@
-"""`lock break`: by an approver, and the log of the lock says who sat at which shell."""
+"""`unlock`: by an approver, and the log of the lock says who sat at which shell."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_an_approver_breaks_a_lock_and_the_shell_s_user_and_host_are_recorded(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LOGNAME", "carol")
-    assert run_main(["lock", "break", "-c", "fake", "--as", "alice"]) == 0
+    assert run_main(["unlock", "-c", "fake", "--as", "alice"]) == 0
     assert change_lock(home).holder("fake") is None
     with database_of(home).reading() as connection:
         said = connection.execute(select(lease_log.c.body).where(lease_log.c.what == "broken")).scalar_one()
@@ -61,23 +61,23 @@ def test_an_approver_takes_over_the_nodes_that_another_database_has_claimed(
         cluster_id="", node_id=node.node_id, run_id="theirs", nonce="ab" * 16, at=1.0, database="rollout on pg-1"
     )
     LocalProcessRuntime(spec, ReleaseCache.from_settings(Settings.from_environment())).claim(node, claim)
-    assert run_main(["lock", "break", "-c", "fake", "--as", "alice"]) == 0
+    assert run_main(["unlock", "-c", "fake", "--as", "alice"]) == 0
     assert run_history(home, "fake", "x").known_claims([claim.nonce]) == frozenset()
-    assert run_main(["lock", "break", "-c", "fake", "--as", "mallory", "--claims"]) == 3
+    assert run_main(["unlock", "-c", "fake", "--as", "mallory", "--claims"]) == 3
     assert run_history(home, "fake", "x").known_claims([claim.nonce]) == frozenset()
     capsys.readouterr()
-    assert run_main(["lock", "break", "-c", "fake", "--as", "alice", "--claims"]) == 0
+    assert run_main(["unlock", "-c", "fake", "--as", "alice", "--claims"]) == 0
     told = f"Node {node.node_id} was taken over from run theirs of database rollout on pg-1."
     assert told in capsys.readouterr().out
     assert run_history(home, "fake", "x").known_claims([claim.nonce]) == {claim.nonce}
     assert change_lock(home).history("fake")[-1]["by"].startswith("alice (shell user ")
-    assert run_main(["lock", "break", "-c", "fake", "--as", "alice", "--claims"]) == 0
+    assert run_main(["unlock", "-c", "fake", "--as", "alice", "--claims"]) == 0
     assert "No other database has claimed a node." in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", ["mallory", "Alice", " "])
 def test_nobody_else_breaks_a_lock(home: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
-    assert run_main(["lock", "break", "-c", "fake", "--as", name]) in {2, 3}
+    assert run_main(["unlock", "-c", "fake", "--as", name]) in {2, 3}
     assert "alice" in capsys.readouterr().err or not name.strip()
     assert change_lock(home).holder("fake") is not None
 
@@ -89,6 +89,6 @@ def test_nobody_breaks_a_lock_in_a_name_that_the_shell_s_user_only_claims(
     file = tmp_path / "clusters" / "fake.yaml"
     keys = {"four_eyes": True} if four_eyes else {"shell_approvers": {"carol": "alice"}}
     file.write_text(yaml.safe_dump({**yaml.safe_load(file.read_text()), "approvers": ["alice", "ben"], **keys}))
-    assert run_main(["lock", "break", "-c", "fake", "--as", "alice"]) == 3
+    assert run_main(["unlock", "-c", "fake", "--as", "alice"]) == 3
     assert "At a shell, alice is a name that the user" in capsys.readouterr().err
     assert change_lock(home).holder("fake") is not None
