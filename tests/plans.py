@@ -1,4 +1,4 @@
-"""Plans of tests, as `kafka-rollout plan` makes them: without terms, and without a scan unless the test has one."""
+"""Plans of tests, as `upgrade --dry-run` makes them: without terms, and without a scan unless the test has one."""
 
 from __future__ import annotations
 

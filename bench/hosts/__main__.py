@@ -126,8 +126,8 @@ def _measured(bed: Bed, folder: Path, way: str, target: str) -> dict[str, float]
 
 def _order(bed: Bed, target: str) -> list[str]:
     """Node ids with their hosts, in the order of the plan."""
-    command = [sys.executable, "-c", _CALL, "plan", "--cluster", bed.spec.name, "--to", target]
-    plan = json.loads(_call(*command, "--finalize", "later", "--json"))["plan"]
+    command = [sys.executable, "-c", _CALL, "upgrade", "--cluster", bed.spec.name, "--to", target]
+    plan = json.loads(_call(*command, "--dry-run", "--no-scan", "--no-rehearse", "--json"))["plan"]
     (step,) = plan["release_steps"]
     nodes = (bed.spec.node(one["node_id"]) for one in step["order"])
     return [f"{node.node_id}={service(node).host}" for node in nodes]

@@ -128,7 +128,7 @@ def test_the_image_builds_and_airflow_loads_the_dags_of_a_mounted_inventory(
     assert found["plugins"].count("kafka_rollout") == 1
     assert found["plugin_errors"] == {}
     assert "kafka-rollout" in found["providers"]
-    assert "local" in buildah("run", *mount, container, "--", "kafka-rollout", "clusters")
+    assert "local" in buildah("run", *mount, container, "--", "kafka-rollout", "fleet")
     assert buildah("run", container, "--", "kafka-rollout", "--version").split()[1] == found["version"]
     # The folders of the volumes: a new volume gets their owner.
     volumes = 'stat -c "%U %a" "$KAFKA_ROLLOUT_HOME" "$KAFKA_ROLLOUT_CACHE"'

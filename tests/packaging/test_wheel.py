@@ -120,7 +120,7 @@ def test_the_wheel_has_the_licence_and_the_entry_points(installed: Path) -> None
 def test_the_base_install_is_the_command_line(installed: Path) -> None:
     done = run_alone(COMMAND, str(installed), "catalogue", "--json")
     assert '"4.3.1"' in done.stdout, done.stderr
-    done = run_alone(COMMAND, str(installed), "clusters", "--help")
+    done = run_alone(COMMAND, str(installed), "fleet", "--help")
     assert done.returncode == 0, done.stderr
     names = {"kafka-python", "confluent-kafka", "typer"}
     assert names <= {re.split("[^a-z-]", line.removeprefix("Requires-Dist: "))[0] for line in needed(installed)}

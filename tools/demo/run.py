@@ -211,7 +211,7 @@ def kept(folder: DemoFolder) -> str:
     return (
         f"Kept running: {folder.path}. `make clean` stops it. From a shell:\n"
         f"export KAFKA_ROLLOUT_CLUSTERS={settings.clusters} KAFKA_ROLLOUT_HOME={settings.home}\n"
-        f".venv/bin/kafka-rollout observe --cluster {NAME}"
+        f".venv/bin/kafka-rollout verify --details --cluster {NAME}"
     )
 
 

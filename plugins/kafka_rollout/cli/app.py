@@ -48,12 +48,9 @@ _KINDS = {command.name: kind for kind, command in RUN_COMMANDS.items()}
 _SUBJECTS: Mapping[str, Mapping[str, str]] = {
     "Look at clusters (read-only)": {
         "check": "check.check",
-        "clusters": "cluster.clusters",
         "fleet": "stored.fleet",
         "status": "stored.status",
-        "observe": "cluster.observe",
         "verify": "cluster.verify",
-        "plan": "cluster.plan",
         "scan": "scans.scan",
         "scans": "scans",
         "downgrade-options": "stored.downgrade_options",

@@ -45,7 +45,7 @@ def _known_clusters() -> list[str]:
 
 ClusterName = Annotated[
     str,
-    typer.Option("--cluster", "-c", help="Name in the inventory (see `clusters`).", autocompletion=_known_clusters),
+    typer.Option("--cluster", "-c", help="Name in the inventory (see `fleet`).", autocompletion=_known_clusters),
 ]
 RunId = Annotated[
     str | None,

@@ -23,7 +23,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kafka_rollout.base.durations import duration
-from kafka_rollout.base.findings import CheckResult, CheckState, Finding, Severity, group_by_kind
+from kafka_rollout.base.findings import Finding, Severity, group_by_kind
 from kafka_rollout.base.outside_text import escape_invisible, escape_json
 from kafka_rollout.base.system.files import write_file
 from kafka_rollout.gates.gate import GateCheck
@@ -49,12 +49,6 @@ def _visible(line: str) -> str:
 out = SafeConsole(highlight=False, emoji=False)
 err = SafeConsole(stderr=True, highlight=False, emoji=False)
 
-_STATES = {
-    CheckState.PASSED: "green",
-    CheckState.FINDINGS: "",
-    CheckState.NOT_APPLICABLE: "dim",
-    CheckState.NOT_OBSERVABLE: "yellow",
-}
 _COLOURS = {Severity.BLOCKER: "red", Severity.WARNING: "yellow", Severity.INFO: "blue"}
 
 
@@ -75,8 +69,6 @@ WITH_CREDENTIALS = (
     "inventory check",
     "inventory init",
     "inventory sudoers",
-    "observe",
-    "plan",
     "rehearse",
     "restart",
     "retry",
@@ -216,13 +208,6 @@ def print_findings(findings: tuple[Finding, ...]) -> None:
     for group in group_by_kind(findings):
         say_marked(group.severity.value, _COLOURS[group.severity], f"{group.code} {group.subjects}")
         say(f"  {group.sentence} {group.remedy}")
-
-
-def print_checks(results: Iterable[CheckResult]) -> None:
-    print_table(
-        ("Id", "Check", "Result"),
-        ((one.id or None, one.check, Text(_visible(one.text), _STATES[one.state])) for one in results),
-    )
 
 
 def print_check(check: GateCheck) -> None:

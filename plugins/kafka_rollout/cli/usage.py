@@ -108,7 +108,7 @@ def _known_clusters() -> str:
     except UserError as error:
         return str(error)
     if not clusters and problems:
-        return "No inventory can be used: `kafka-rollout clusters` says why."
+        return "No inventory can be used: `kafka-rollout fleet` says why."
     if not clusters:
         return "There is none yet: write its file with `kafka-rollout inventory init`."
     return f"Clusters: {', '.join(clusters)}."

@@ -263,7 +263,7 @@ def _next_action(row: FleetRow, status: ClusterStatus | None) -> str:
     if row.releases is None:
         return f"Check the cluster: `kafka-rollout check {where}`."
     if row.problems:
-        return f"Find the cause: `kafka-rollout observe {where}`."
+        return f"Find the cause: `kafka-rollout verify {where}`."
     if UNKNOWN in row.releases or len(row.releases) > 1:
         return f"The nodes do not run one known release: `kafka-rollout check {where}` says how to continue."
     if status is not None and status.phase is Phase.FINISHED and "No action" not in status.next_action:

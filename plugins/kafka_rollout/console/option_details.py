@@ -234,7 +234,7 @@ def build_options(facts: OptionFacts, catalogue: Catalogue, now: float) -> Downg
 
 
 def _problem(facts: OptionFacts, catalogue: Catalogue, options: Sequence[Option]) -> str:
-    how = f"Trigger its scan DAG, or plan: `kafka-rollout plan --cluster {facts.spec.name} --to RELEASE`."
+    how = f"Trigger its scan DAG, or check: `kafka-rollout check --cluster {facts.spec.name} --to RELEASE`."
     running = running_releases(facts.observation)
     if not running:
         return f"The options are unknown: nothing stored says which release the nodes run. {how}"

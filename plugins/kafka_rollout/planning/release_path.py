@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from kafka_rollout.base.errors import RefusedError, UserError
-from kafka_rollout.base.findings import BLOCKER, Check, CheckOf, Examined, Finding, FindingCode, Need
+from kafka_rollout.base.findings import BLOCKER, Check, Finding, FindingCode, Need
 from kafka_rollout.base.wording import nodes
 from kafka_rollout.model.configs import NodeConfigs
 from kafka_rollout.model.plan import NodeStep, ReleaseStep
@@ -26,16 +26,6 @@ CONTROLLERS = "controllers"
 BROKERS = "brokers"
 
 
-TARGET_UNKNOWN = FindingCode("TARGET-UNKNOWN", BLOCKER, "The target is not a release of the catalogue.")
-TARGET_CHECK = Check(
-    "target-release",
-    "Target release",
-    "upgrade.md#findings",
-    (TARGET_UNKNOWN,),
-    of=(CheckOf.OBSERVATION,),
-    needs=(),
-    examines=Examined.RELEASES,
-)
 NODE_AHEAD = FindingCode("NODE-AHEAD", BLOCKER, "A node runs a release above the target of the first release step.")
 NODE_BEHIND = FindingCode("NODE-BEHIND", BLOCKER, "A node runs a release below the target of the first release step.")
 PAST_CHECK = Check(
@@ -137,15 +127,6 @@ def source_release(cluster: ClusterSpec, state: ClusterState, *, down: bool = Fa
             remedy="Check prometheus_url and jolokia_url in its inventory and make sure that the agents respond.",
         )
     return max(state.releases) if down else min(state.releases)
-
-
-def target_finding(catalogue: Catalogue, target: Release) -> Finding | None:
-    """Return a finding if the release is not in the catalogue; else None."""
-    try:
-        catalogue.get(target)
-    except UserError as error:
-        return TARGET_UNKNOWN.found(f"release {target}", error.sentence, error.remedy)
-    return None
 
 
 def find_nodes_ahead(state: ClusterState, first_stop: Release, *, down: bool = False) -> Finding | None:

@@ -281,7 +281,7 @@ def findings_part(plan: Plan, findings: tuple[Finding, ...]) -> list[str]:
     if len(groups) == len(findings):
         return [*unknown, heading(f"Findings: {len(findings)}"), "\n".join(lines)]
     kinds = heading(f"Findings: {len(findings):,}, of {count(len(groups), 'kind')}")
-    more = "The report of the run and `kafka-rollout plan --json` list every object."
+    more = "The report of the run and the result of --dry-run --json list every object."
     return [*unknown, kinds, "\n".join(lines), more]
 
 
@@ -337,7 +337,7 @@ def release_steps_part(plan: Plan) -> list[str]:
 def _listed(lines: Sequence[str], rest: str) -> list[str]:
     if len(lines) <= _LISTED_RUNS:
         return list(lines)
-    more = f"- … and {len(lines) - _LISTED_RUNS:,} more lines; `kafka-rollout plan --json` prints {rest}"
+    more = f"- … and {len(lines) - _LISTED_RUNS:,} more lines; --dry-run --json prints {rest}"
     return [*lines[:_LISTED_RUNS], more]
 
 

@@ -100,7 +100,7 @@ from kafka_rollout.planning.observation import PlanObservation
 from kafka_rollout.planning.plan_checks import NO_RESTART, examined_text, nodes_text, unknown_responses, unknown_values
 from kafka_rollout.planning.plans import decide_plan
 from kafka_rollout.planning.registration import REGISTRATIONS_CHECK
-from kafka_rollout.planning.release_path import PAST_CHECK, TARGET_CHECK
+from kafka_rollout.planning.release_path import PAST_CHECK
 from kafka_rollout.planning.request import Request
 from kafka_rollout.preparation.earlier_runs import EARLIER_RUNS_CHECK
 from kafka_rollout.preparation.frozen_plan import logs_findings
@@ -127,7 +127,6 @@ CHECKS: tuple[Check, ...] = (
     ROLLBACK_CHECK,
     GROUPS_CHECK,
     MIGRATION_CHECK,
-    TARGET_CHECK,
     PAST_CHECK,
     REGISTRATIONS_CHECK,
     GAPS_CHECK,
@@ -496,6 +495,7 @@ class _Stopwatch:
 class Verification:
     """One check of the whole cluster, outside a run."""
 
+    state: ClusterState
     finalized: GateCheck
     metadata_version: GateCheck
     verdict: Verdict
@@ -514,12 +514,13 @@ class Verification:
 
 
 def verify(ports: ReadPorts) -> Verification:
-    """Compare every node's response with the finalized levels of the highest epoch, and return the findings."""
+    """Observe, compare every node's response with the finalized levels of the highest epoch, and list the findings."""
     state = observe(ports)
     levels = state.finalized.reported
     checked = check_cluster(ports.cluster, ports.catalogue, state)
     results = results_of(checked, unknown_responses(ports.cluster, state))
     return Verification(
+        state=state,
         finalized=cluster_gates.check_finalized(ports.cluster, state, levels),
         metadata_version=cluster_gates.check_metadata_version(
             ports.cluster, ports.catalogue, state, levels.get(METADATA_VERSION, 0)

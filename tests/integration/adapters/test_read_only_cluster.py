@@ -12,6 +12,7 @@ from kafka_rollout.cli.app import run_main
 from kafka_rollout.clusters.inventory import load_cluster
 from kafka_rollout.model.topology import NodeSpec
 from tests.integration.conftest import MakeCluster
+from tests.integration.harness.shell import DRY_RUN
 from tools.demo.local_cluster import LocalCluster
 
 pytestmark = pytest.mark.integration
@@ -57,11 +58,11 @@ def test_the_inventory_of_a_running_cluster_answers_the_questions_of_a_read_only
 
     code, said = call("inventory", "check", "--cluster", "found", "--json")
     assert (code, json.loads(said)["ok"]) == (0, True)
-    code, said = call("observe", "--cluster", "found", "--json")
-    codes = {finding["code"] for finding in json.loads(said)["findings"]}
+    code, said = call("verify", "--details", "--cluster", "found", "--json")
+    codes = {finding["code"] for finding in json.loads(said)["verification"]["verdict"]["findings"]}
     assert codes >= {"NOT-OBSERVABLE", "RELEASE-BY-LEVELS", "METRICS-MISSING"}
     assert {node["process"]["running"] for node in json.loads(said)["state"]["nodes"].values()} == {"4.2.0"}
-    code, said = call("plan", "--cluster", "found", "--to", "4.3.1", "--json")
+    code, said = call(*DRY_RUN, "--cluster", "found", "--to", "4.3.1", "--json")
     findings = json.loads(said)["plan"]["findings"]
     # One controller cannot be spared; nothing that is hidden blocks, and the configuration was read from the nodes.
     assert [f["code"] for f in findings if f["severity"] == "blocker"] == ["QUORUM-NO-SPARE"]

@@ -182,7 +182,9 @@ def test_the_command_line_observes_it_by_one_file_and_says_when_the_file_lacks_t
     def observe(**more: object) -> Result:
         write_whole(file, secured.security().to_json().encode())
         file.write_text(json.dumps({**json.loads(file.read_text()), **more}))
-        return CliRunner().invoke(app, ["observe", "--cluster", "two", "--command-config", str(file), "--json"])
+        return CliRunner().invoke(
+            app, ["verify", "--details", "--cluster", "two", "--command-config", str(file), "--json"]
+        )
 
     refused = observe()
     assert isinstance(refused.exception, UserError)

@@ -40,7 +40,7 @@ from tests.integration.harness.security.secured import (
     oauth,
 )
 from tests.integration.harness.security.token_server import LIFETIME_S, TokenServer, token_server
-from tests.integration.harness.shell import Shell
+from tests.integration.harness.shell import DRY_RUN, Shell
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.integration
@@ -106,7 +106,7 @@ def test_every_client_library_connects_with_a_token_and_with_a_certificate(
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    assert not json.loads(call("observe", "--json"))["state"]["unanswered"]
+    assert not json.loads(call("verify", "--details", "--json"))["state"]["unanswered"]
     call("traffic", "start")
     sleep(LIFETIME_S + 5)
     traffic = json.loads(call("traffic", "stop", "--json"))
@@ -168,7 +168,7 @@ def test_a_command_that_reads_names_each_right_that_was_removed(
     shell = Shell(tmp_path, secured.cluster)
     with secured.without(READER, right):
         wait_until(lambda: (str(right), Role.BROKER) in _missing(secured, READER), 60)
-        seen = shell("observe", "-c", "rights", "--command-config", str(file))
+        seen = shell("verify", "--details", "-c", "rights", "--command-config", str(file))
     assert seen.returncode == 3, seen.stdout
     assert f"User:{READER} does not have the right {right}." in seen.stderr
 
@@ -203,7 +203,7 @@ def _expect_named(secured: SecuredCluster, folder: Path, user: str, right: Right
         for one in (*implying, right):
             stack.enter_context(secured.without(user, one))
         wait_until(lambda: (str(right), listener) in _missing(secured, CHANGER), 60)
-        plan = shell("plan", "-c", "rights", "--to", "4.3.1", "--command-config", str(file))
+        plan = shell(*DRY_RUN, "-c", "rights", "--to", "4.3.1", "--command-config", str(file))
     assert plan.returncode == 3
     said = " ".join(f"{plan.stdout} {plan.stderr}".split())
     assert "RIGHT-MISSING" in said

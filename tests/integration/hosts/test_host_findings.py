@@ -15,7 +15,7 @@ from kafka_rollout.nodes.runtimes.hosts.commands import HostDirectory
 from kafka_rollout.nodes.runtimes.hosts.service import SshServiceRuntime
 from kafka_rollout.nodes.runtimes.hosts.shells import SshShell, connect_as_user
 from kafka_rollout.releases.facts import Release
-from tests.integration.harness.shell import Shell
+from tests.integration.harness.shell import DRY_RUN, Shell
 from tests.testbeds import MakeBed
 from tests.waiting import wait_until
 from tools.testbed.bed import DATA
@@ -60,7 +60,7 @@ ln -sfn /usr/lib/jvm/java-11/bin/java /usr/bin/java
 
 
 def _observed(shell: Shell) -> dict[str, Any]:
-    done = shell("observe", "--cluster", "testbed", "--json")
+    done = shell("verify", "--details", "--cluster", "testbed", "--json")
     assert done.stdout, done.stderr
     (node,) = json.loads(done.stdout)["state"]["nodes"].values()
     return node  # type: ignore[no-any-return]
@@ -151,7 +151,7 @@ def test_every_obstacle_on_a_host_is_found_while_the_node_runs(make_bed: MakeBed
     assert "where /etc/kafka/kafka.env, /etc/kafka/jmx_exporter.yml of node 1" in hidden["START-PATH-UNKNOWN"]
     assert "cannot read /etc/kafka/kafka.env" in hidden["START-PATH-UNKNOWN"]
     host.run("sh", "-c", _SET_NODE_ID.format(77))
-    planned = json.loads(shell("plan", "--cluster", "testbed", "--to", "4.3.1", "--json").stdout)
+    planned = json.loads(shell(*DRY_RUN, "--cluster", "testbed", "--to", "4.3.1", "--json").stdout)
     (rejected,) = (one for one in planned["plan"]["findings"] if one["code"] == "CONFIG-REJECTED")
     assert "Stored node id 77 doesn't match previous node id 1" in rejected["sentence"]
     host.run("sh", "-c", _SET_NODE_ID.format(1))

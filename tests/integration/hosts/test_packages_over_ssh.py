@@ -9,7 +9,7 @@ from subprocess import Popen
 
 import pytest
 
-from tests.integration.harness.shell import APPROVED, PLANNED_ON_HOSTS, QUICK, Shell
+from tests.integration.harness.shell import APPROVED, DRY_RUN, PLANNED_ON_HOSTS, QUICK, Shell
 from tests.testbeds import MakeBed
 from tests.waiting import wait_until
 from tools.testbed.hosts import Host
@@ -26,7 +26,7 @@ def test_a_package_is_upgraded_and_rolled_back_although_its_installation_is_inte
     bed = make_bed("3.9.1", others=("4.3.1",), size=3, packaged=True)
     shell = Shell(tmp_path, bed)
     before = [(host.run("cat", CONFIGURATION), starts(host)) for host in bed.hosts]
-    planned = json.loads(shell("plan", "--cluster", "testbed", "--to", "4.3.1", "--json").stdout)
+    planned = json.loads(shell(*DRY_RUN, "--cluster", "testbed", "--to", "4.3.1", "--json").stdout)
     assert "plan" in planned, planned
     order = [bed.spec.node(step["node_id"]) for step in planned["plan"]["release_steps"][0]["order"]]
     first, second, _ = map(bed.host_of, order)

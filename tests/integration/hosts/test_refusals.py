@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.harness.shell import Shell
+from tests.integration.harness.shell import DRY_RUN, Shell
 from tests.testbeds import MakeBed
 from tools.testbed.bed import DATA, Bed
 from tools.testbed.hosts import Host
@@ -67,7 +67,7 @@ def test_a_short_stop_timeout_blocks_the_plan(shell: Shell, bed: Bed) -> None:
     text = bed.hosts[1].run("cat", unit).replace("TimeoutStopSec=300", "TimeoutStopSec=5")
     with changed(bed.hosts[1], unit, text):
         bed.hosts[1].run("systemctl", "daemon-reload")
-        done = shell("plan", "--cluster", "testbed", "--to", "4.3.1")
+        done = shell(*DRY_RUN, "--cluster", "testbed", "--to", "4.3.1")
     bed.hosts[1].run("systemctl", "daemon-reload")
     assert done.returncode == REFUSED
     said = " ".join(done.stdout.split())
@@ -114,7 +114,7 @@ def test_a_changed_and_an_unknown_host_key_are_refused(shell: Shell, bed: Bed, t
             code, said = check(shell)
             assert code == REFUSED
             assert says in said
-            done = shell("plan", "--cluster", "testbed", "--to", "4.3.1")
+            done = shell(*DRY_RUN, "--cluster", "testbed", "--to", "4.3.1")
             assert done.returncode == REFUSED
             assert says in " ".join(done.stderr.split())
     finally:

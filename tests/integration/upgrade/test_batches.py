@@ -19,7 +19,7 @@ from kafka_rollout.run.step_events import Started, Stopping, TrafficCompared
 from tests.class_archives import ClassArchives
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.airflow.server import QUICK_SNAPSHOTS, all_run, every_gate_has_evidence
-from tests.integration.harness.shell import APPROVED, QUICK, Shell, later_starts
+from tests.integration.harness.shell import APPROVED, DRY_RUN, QUICK, Shell, later_starts
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1800)]
@@ -117,7 +117,7 @@ def test_an_upgrade_in_batches_is_killed_in_a_batch_resumed_and_finalized(
         *LEVELS,
     )
     batches = ("--max-batch-size", "2")
-    planned = shell("plan", "--cluster", "shell", "--to", "4.3.1", *batches)
+    planned = shell(*DRY_RUN, "--cluster", "shell", "--to", "4.3.1", *batches)
     assert planned.returncode == 0, planned.stderr
     shown = " ".join(planned.stdout.split())
     assert "broker-2 (2), broker-5 (5). Ends here: the maximum is 2" in shown

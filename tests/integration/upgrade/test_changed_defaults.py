@@ -18,7 +18,7 @@ from kafka_rollout.clusters.inventory import dump_cluster
 from kafka_rollout.model.plan import ConfigChange
 from kafka_rollout.releases.facts import Release
 from tests.integration.conftest import MakeCluster
-from tests.integration.harness.shell import Shell
+from tests.integration.harness.shell import DRY_RUN, Shell
 from tools.demo.local_cluster import LocalCluster
 
 pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(900)]
@@ -29,7 +29,7 @@ TWO_HOURS_MS = 2 * 3_600_000
 
 
 def planned(shell: Shell) -> dict[str, Any]:
-    done = shell("plan", "--cluster", "shell", "--to", str(NEW), "--json")
+    done = shell(*DRY_RUN, "--cluster", "shell", "--to", str(NEW), "--json")
     plan: dict[str, Any] = json.loads(done.stdout)["plan"]
     return plan
 

@@ -18,7 +18,7 @@ from tests.integration.conftest import MakeCluster
 from tests.integration.harness.airflow.server import QUICK_SNAPSHOTS
 from tests.integration.harness.cluster_contents import set_settings
 from tests.integration.harness.faults.breaking import BREAKS_WHERE_A_FILE_IS_IN_THE_WAY
-from tests.integration.harness.shell import APPROVED, QUICK, Shell, later_starts
+from tests.integration.harness.shell import APPROVED, DRY_RUN, QUICK, Shell, later_starts
 from tests.releases import NEWEST
 from tests.waiting import wait_until
 
@@ -88,7 +88,7 @@ def test_releases_that_the_catalogue_got_last_are_source_and_target(make_cluster
     """3.8.1 at 20 to NEWEST at 33, with the scan."""
     shell = Shell(tmp_path, make_cluster("3.8.1", name="shell", extra_config=QUICK_SNAPSHOTS))
     roll = ("upgrade", "--cluster", "shell", "--to", NEWEST, *QUICK, "--finalize", "after-approval", "--traffic")
-    blocked = shell("plan", "--cluster", "shell", "--to", NEWEST, "--finalize", "after-approval")
+    blocked = shell(*DRY_RUN, "--cluster", "shell", "--to", NEWEST)
     assert "ELR-CHANGES-MIN-ISR" in blocked.stdout, "the controllers' files do not have the brokers' value"
 
     rolled = shell(*roll, "--pin-min-insync-replicas", *APPROVED)
@@ -111,7 +111,7 @@ def test_a_node_that_does_not_start_is_fixed_and_retried_and_the_roll_can_still_
 ) -> None:
     spec = replace(shell.cluster.spec, release_overrides={"4.3.1": BREAKS_WHERE_A_FILE_IS_IN_THE_WAY})
     shell.cluster.inventory_path.write_text(dump_cluster(spec))
-    plan = shell("plan", "--cluster", "shell", "--to", "4.3.1", "--json")
+    plan = shell(*DRY_RUN, "--cluster", "shell", "--to", "4.3.1", "--json")
     assert plan.returncode == 0, plan.stderr
     made = json.loads(plan.stdout)
     second, third = (made["plan"]["release_steps"][0]["order"][place]["node_id"] for place in (1, 2))
@@ -166,7 +166,7 @@ def test_a_refused_roll_goes_on_with_its_own_command_after_the_remedies(shell: S
 @pytest.mark.full
 def test_a_configuration_that_is_broken_after_the_plan_is_found_before_the_node_goes_down(shell: Shell) -> None:
     """The process that runs never reads the file again: only the next one would die of it."""
-    plan = shell("plan", "--cluster", "shell", "--to", "4.3.1", "--json")
+    plan = shell(*DRY_RUN, "--cluster", "shell", "--to", "4.3.1", "--json")
     assert plan.returncode == 0, plan.stderr
     made = json.loads(plan.stdout)
     first = made["plan"]["release_steps"][0]["order"][0]["node_id"]

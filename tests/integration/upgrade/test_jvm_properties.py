@@ -13,7 +13,7 @@ from kafka_rollout.base.system.free_ports import free_ports
 from kafka_rollout.releases.facts import Release
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.security.token_server import TokenServer
-from tests.integration.harness.shell import Shell
+from tests.integration.harness.shell import DRY_RUN, Shell
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(1800)]
@@ -25,7 +25,7 @@ LISTENER = "listener.name.oauth.oauthbearer"
 
 def blockers(shell: Shell) -> dict[str, str]:
     """Code → remedy of the blockers of a plan to 4.3.1, without those that follow from a single node."""
-    planned = shell("plan", "--cluster", "shell", "--to", str(NEW), "--json")
+    planned = shell(*DRY_RUN, "--cluster", "shell", "--to", str(NEW), "--json")
     findings = json.loads(planned.stdout)["plan"]["findings"]
     return {one["code"]: one["remedy"] for one in findings if one["severity"] == "blocker" and "JVM" in one["code"]}
 

@@ -14,7 +14,7 @@ from kafka_rollout.releases.jvm.jvm import run_jvm
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.airflow.server import QUICK_SNAPSHOTS
 from tests.integration.harness.removed_controller import RemovedController
-from tests.integration.harness.shell import APPROVED, QUICK, Shell, later_starts
+from tests.integration.harness.shell import APPROVED, DRY_RUN, QUICK, Shell, later_starts
 from tests.releases import NEWEST
 from tests.waiting import wait_until
 
@@ -25,7 +25,7 @@ OLD, NEW = Release(4, 3, 1), Release.parse(NEWEST)
 
 def unlisted(shell: Shell) -> list[tuple[str, str]]:
     """Severity and sentence of the findings about unlisted controllers in a plan to the newest release."""
-    planned = shell("plan", "--cluster", "shell", "--to", str(NEW), "--finalize", "after-approval", "--json")
+    planned = shell(*DRY_RUN, "--cluster", "shell", "--to", str(NEW), "--json")
     findings: list[dict[str, Any]] = json.loads(planned.stdout)["plan"]["findings"]
     return [(one["severity"], one["sentence"]) for one in findings if one["code"] == "UNLISTED-CONTROLLER"]
 

@@ -19,7 +19,6 @@ from kafka_rollout.cli import app as cli
 from kafka_rollout.cli import run as cli_run
 from kafka_rollout.cli import show
 from kafka_rollout.cli.answers import TerminalAnswers, shell_responder
-from kafka_rollout.cli.commands import cluster as cluster_commands
 from kafka_rollout.cli.commands import runs as runs_commands
 from kafka_rollout.cli.options import new_run_id
 from kafka_rollout.cli.run import (
@@ -47,6 +46,7 @@ from kafka_rollout.rehearsal.job import RehearsalStoppedError
 from kafka_rollout.releases.facts import REBALANCE_PROTOCOLS
 from kafka_rollout.run.events import Approval, Asked, AskingEnded, events_of, has
 from kafka_rollout.run.view import RunView
+from kafka_rollout.wiring import stored_state
 from kafka_rollout.wiring.runs import read_status
 from tests.fakes.cluster import R340, R391, R431, FakeCluster, lose_a_group_at_the_start_of, make_spec
 from tests.fakes.ports import fake_ports
@@ -71,8 +71,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("words", "code", "sentence"),
     [
-        ("observe --cluster nope", 2, "The inventory contains no cluster nope"),
-        ("observe", 2, "--cluster"),
+        ("verify --cluster nope", 2, "The inventory contains no cluster nope"),
+        ("verify", 2, "--cluster"),
         ("rol", 2, "has no command 'rol'. For all commands, see `kafka-rollout --help`."),
         ("upgrad", 2, "has no command 'upgrad'. Did you mean 'upgrade'?"),
         ("dwngrade", 2, "has no command 'dwngrade'. Did you mean 'downgrade'?"),
@@ -93,9 +93,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("features update -c fake", 2, "either features or a release"),
         ("features describe -c fake", 1, "No node of cluster fake responds"),
         ("features downgrade-all -c fake --release-version 3 --dry-run", 2, "is not a Kafka release"),
-        ("observe -c fake --command-config /nowhere", 2, "/nowhere"),
+        ("verify -c fake --command-config /nowhere", 2, "/nowhere"),
         ("traffic stop -c fake", 2, "There is no test traffic"),
-        ("observe -c fake", 1, "127.0.0.1"),
+        ("verify -c fake", 1, "127.0.0.1"),
     ],
 )
 def test_bad_input_is_answered_in_a_sentence(
@@ -111,23 +111,23 @@ def test_bad_input_is_answered_in_a_sentence(
 def test_what_we_did_not_foresee_is_a_sentence_too(
     home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken() -> None:
+    def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("by zero")
 
-    monkeypatch.setattr(cluster_commands, "list_readable_clusters", broken)
-    assert cli.run_main(["clusters"]) == 1
+    monkeypatch.setattr(stored_state, "read_fleet", broken)
+    assert cli.run_main(["fleet"]) == 1
     assert "KAFKA_ROLLOUT_DEBUG=1" in capsys.readouterr().err
     monkeypatch.setenv("KAFKA_ROLLOUT_DEBUG", "1")
     with pytest.raises(ZeroDivisionError):
-        cli.run_main(["clusters"])
+        cli.run_main(["fleet"])
 
 
 @pytest.mark.parametrize("json_option", [[], ["--json"]])
 def test_ctrl_c_ends_a_command_with_a_sentence(
     home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, json_option: list[str]
 ) -> None:
-    monkeypatch.setattr(cluster_commands, "list_readable_clusters", lambda: signal.raise_signal(signal.SIGINT))
-    assert cli.run_main(["clusters", *json_option]) == StoppedError.exit_code
+    monkeypatch.setattr(stored_state, "read_fleet", lambda *_, **__: signal.raise_signal(signal.SIGINT))
+    assert cli.run_main(["fleet", *json_option]) == StoppedError.exit_code
     said = capsys.readouterr()
     assert said.err == "Stopped by Ctrl-C before the end. To do the rest, repeat it.\n"
     assert not json_option or json.loads(said.out)["error"]["kind"] == "interrupted"
@@ -136,11 +136,11 @@ def test_ctrl_c_ends_a_command_with_a_sentence(
 def test_an_error_of_no_known_kind_is_a_result_too(
     home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def stopped() -> None:
+    def stopped(*_: object, **__: object) -> None:
         raise RehearsalStoppedError("The rehearsal was stopped.")
 
-    monkeypatch.setattr(cluster_commands, "list_readable_clusters", stopped)
-    assert cli.run_main(["clusters", "--json"]) == RehearsalStoppedError.exit_code
+    monkeypatch.setattr(stored_state, "read_fleet", stopped)
+    assert cli.run_main(["fleet", "--json"]) == RehearsalStoppedError.exit_code
     error = json.loads(capsys.readouterr().out)["error"]
     assert (error["kind"], error["sentence"]) == ("unexpected", "The rehearsal was stopped.")
 
@@ -217,7 +217,7 @@ def roll(ports: ClusterPorts, answers: TerminalAnswers | None = None, **options:
 def test_a_resumed_run_finalizes_only_when_it_is_asked_to(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = FakeCluster()
     ports = fake_ports(cluster, home)
-    planned: Plan = plan_upgrade(ports, R431, finalize=True)  # by `kafka-rollout plan`
+    planned: Plan = plan_upgrade(ports, R431, finalize=True)  # by `upgrade --dry-run`
     assert planned.feature_changes
     assert roll(ports) == 0
     assert {node.running for node in cluster.nodes.values()} == {R431}
@@ -438,7 +438,7 @@ def test_a_plan_that_was_made_without_a_scan_is_scanned_before_it_is_rolled(
     monkeypatch.setattr(cli_run, "scan_logs", scan)
     cluster = FakeCluster()
     ports = fake_ports(cluster, home)
-    plan_upgrade(ports, R431, finalize=True)  # by `kafka-rollout plan`
+    plan_upgrade(ports, R431, finalize=True)  # by `upgrade --dry-run`
     with pytest.raises(RefusedError, match="LOGS-NOT-SCANNED"):
         roll(ports, scan=True)
     assert cluster.stops == []
@@ -455,6 +455,7 @@ def test_a_report_that_is_written_anew_says_what_kind_of_run_it_was(
             yield fake_ports(cluster, settings.home, run_id=run), settings, None
 
         monkeypatch.setattr(runs_commands, "open_ports", open_fake)
+        capsys.readouterr()
         assert cli.run_main(["runs", "report", "-c", "fake", "--run", run, "--write", "--json"]) == 0
         return str(json.loads(capsys.readouterr().out)["outcome"])
 
@@ -499,5 +500,5 @@ def test_the_list_of_commands_has_their_whole_first_paragraph_by_subject(
     shown = " ".join(capsys.readouterr().out.split())
     places = [shown.index(text) for text in ("Look at clusters (read-only): check", "Change a cluster:", "Set up:")]
     assert places == sorted(places)
-    assert places[0] < shown.index(" plan Show the plan ") < places[1]  # it changes nothing
+    assert places[0] < shown.index(" verify Check that all ") < places[1]
     assert "rollback Roll back the nodes of a run to their previous release. Begins with the node" in shown

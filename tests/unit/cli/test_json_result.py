@@ -46,21 +46,21 @@ def error_of(text: str) -> dict[str, Any]:
 
 
 def test_the_result_goes_to_standard_output_or_to_a_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_main(["clusters", "--json"]) == 0
+    assert run_main(["fleet", "--json"]) == 0
     printed = capsys.readouterr().out
-    assert "fake" in json.loads(printed)
-    assert run_main(["clusters", "--json", "--output", str(folder / "found.json")]) == 0
+    assert [row["cluster"] for row in json.loads(printed)] == ["fake"]
+    assert run_main(["fleet", "--json", "--output", str(folder / "found.json")]) == 0
     assert capsys.readouterr().out == ""
     assert (folder / "found.json").read_text() == printed
 
 
 def test_an_error_is_the_result_and_is_also_a_sentence(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_main(["observe", "--cluster", "nope", "--json"]) == 2
+    assert run_main(["verify", "--cluster", "nope", "--json"]) == 2
     said = capsys.readouterr()
     error = error_of(said.out)
     assert (error["kind"], error["exit_code"]) == ("invalid_input", 2)
     assert f"{error['sentence']} {error['remedy']}" == said.err.strip()
-    assert run_main(["observe", "--cluster", "fake", "--json", f"--output={folder / 'error.json'}"]) == 1
+    assert run_main(["verify", "--cluster", "fake", "--json", f"--output={folder / 'error.json'}"]) == 1
     assert capsys.readouterr().out == ""
     assert error_of((folder / "error.json").read_text())["kind"] == "transient"
 
@@ -68,16 +68,16 @@ def test_an_error_is_the_result_and_is_also_a_sentence(folder: Path, capsys: pyt
 def test_words_that_are_not_a_command_line_are_an_error_in_json_too(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run_main(["observe", "--json", "--no-such-option"]) == 2
+    assert run_main(["verify", "--json", "--no-such-option"]) == 2
     assert "--no-such-option" in error_of(capsys.readouterr().out)["sentence"]
 
 
 def test_a_file_that_cannot_be_written_and_a_file_without_json_are_refused(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run_main(["clusters", "--json", "--output", str(folder)]) == 2
+    assert run_main(["fleet", "--json", "--output", str(folder)]) == 2
     assert "cannot be written: Is a directory." in capsys.readouterr().err
-    assert run_main(["clusters", "--output", str(folder / "found.json")]) == 2
+    assert run_main(["fleet", "--output", str(folder / "found.json")]) == 2
     assert capsys.readouterr().err == "--output writes the JSON result. Add --json.\n"
 
 

@@ -151,8 +151,8 @@ def test_a_relative_path_is_kept_as_an_absolute_one(
         ("Try kafka-rollout check --cluster a.", "Try kafka-rollout check --command-config '/a b' --cluster a."),
         ("`kafka-rollout features resume --run 1`", "`kafka-rollout features resume --command-config '/a b' --run 1`"),
         ("kafka-rollout status --cluster a", "kafka-rollout status --cluster a"),
-        ("kafka-rollout plan says so", "kafka-rollout plan says so"),
-        ("kafka-rollout plan --command-config x --to 1", "kafka-rollout plan --command-config x --to 1"),
+        ("kafka-rollout verify says so", "kafka-rollout verify says so"),
+        ("kafka-rollout verify --command-config x --to 1", "kafka-rollout verify --command-config x --to 1"),
     ],
 )
 def test_printed_commands_name_the_file_with_the_credentials_of_the_call(text: str, shown: str) -> None:

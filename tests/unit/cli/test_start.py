@@ -87,8 +87,8 @@ def call(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
         ("kafka-rollout up", {"upgrade"}),
         ("kafka-rollout features up", {"upgrade-all", "update"}),
         ("kafka-rollout upgrade --gate", {"--gate-timeout"}),
-        ("kafka-rollout plan --finalize ", {"later", "after-approval"}),
-        ("kafka-rollout plan --cluster ", {"local"}),
+        ("kafka-rollout upgrade --finalize ", {"later", "after-approval"}),
+        ("kafka-rollout upgrade --cluster ", {"local"}),
         ("kafka-rollout rol", {"rollback"}),
     ],
 )
@@ -99,6 +99,6 @@ def test_a_shell_completes_commands_options_and_clusters(typed: str, offered: se
 
 
 def test_no_color_is_without_colours() -> None:
-    words = ("observe", "--cluster", "nope")
+    words = ("verify", "--cluster", "nope")
     assert "\x1b[31m" in call(*words, FORCE_COLOR="1").stderr
     assert "\x1b[" not in call(*words, FORCE_COLOR="1", NO_COLOR="1").stderr

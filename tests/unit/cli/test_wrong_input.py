@@ -64,19 +64,21 @@ CASES = [
     (7, "finalize", 2, "kafka-rollout has no command 'finalize'. Did you mean 'features upgrade-all'?"),
     (7, "check --bootstrap-server 127.0.0.1:1 --to 4.3.1 --only nope", 2,
      "There is no check nope. --list lists all checks."),
-    (9, "plan", 2, "kafka-rollout plan needs --cluster NAME. Clusters: orders."),
-    (10, "plan -c nope --to 4.3.1", 2, "The inventory contains no cluster nope. {folder}/clusters has orders."),
-    (10, "observe -c order", 2,
+    (9, "verify", 2, "kafka-rollout verify needs --cluster NAME. Clusters: orders."),
+    (10, "upgrade -c nope --to 4.3.1 --dry-run", 2,
+     "The inventory contains no cluster nope. {folder}/clusters has orders."),
+    (10, "verify -c order", 2,
      "The inventory contains no cluster order. Did you mean orders? {folder}/clusters has orders."),
-    (11, "plan -c orders --to v4.3.1", 2,
+    (11, "upgrade -c orders --to v4.3.1", 2,
      "'v4.3.1' is not a Kafka release. Write it as three numbers, for example 4.3.1."),
-    (12, "plan -c orders --to 9.9.9", 2,
+    (12, "upgrade -c orders --to 9.9.9 --dry-run", 2,
      "Release 9.9.9 is not in the catalogue. Choose another one, such as 3.3.2, 3.4.1, 3.5.2, 3.6.2, 3.7.2, 3.8.1, "
      "3.9.2, 4.0.2, 4.1.2, 4.2.2, 4.3.1, 4.4.0, or add it with `kafka-rollout-derive add 9.9.9`."),
-    (13, "plan -c orders --to-release 4.3.1", 2, "kafka-rollout plan has no option --to-release. Did you mean --to?"),
-    (14, "plan -c orders --to 4.3.1 --finalize never", 2,
+    (13, "upgrade -c orders --to-release 4.3.1", 2,
+     "kafka-rollout upgrade has no option --to-release. Did you mean --to?"),
+    (14, "upgrade -c orders --to 4.3.1 --finalize never", 2,
      "--finalize cannot be 'never'. It must be one of later, after-approval."),
-    (15, "plan -c orders --to 4.3.1 --snapshot-interval 2", 2, "--snapshot-interval is 2. Set it from 5s to 1h."),
+    (15, "upgrade -c orders --to 4.3.1 --snapshot-interval 2", 2, "--snapshot-interval is 2. Set it from 5s to 1h."),
     (16, "upgrade -c orders --to 4.3.1 --soak -1", 2,
      "--soak: '-1' is not a duration. Write, for example, 30s, 10m or 2h."),
     (16, "upgrade -c orders --to 4.3.1 --soak 8d", 2, "--soak is 8d. Set it from 0s to 7d."),
@@ -84,9 +86,9 @@ CASES = [
      "--checks cannot be '0'. It must be a whole number from 1 to 100."),
     (17, "upgrade -c orders --to 4.3.1 --gate-timeot 10", 2,
      "kafka-rollout upgrade has no option --gate-timeot. Did you mean --gate-timeout?"),
-    (18, "plan -c orders --to 4.3.1 --dry-run", 2,
-     "kafka-rollout plan has no option --dry-run, because it changes nothing. Remove the option."),
-    (20, "observe -c orders", 1,
+    (18, "verify -c orders --dry-run", 2,
+     "kafka-rollout verify has no option --dry-run, because it changes nothing. Remove the option."),
+    (20, "verify -c orders", 1,
      "Node 11 (broker-11) at localhost:{dead} cannot be reached: connection refused. Check that it runs, that its "
      "address is right, and that the security settings are those of the listener."),
     (21, "upgrade -c orders --to 4.3.1", 2,
@@ -136,9 +138,9 @@ CASES = [
      "Cluster orders has no stored scan yet. Run kafka-rollout scan --cluster orders."),
     (77, "scans compare -c orders", 2,
      "Cluster orders has no stored scan yet. Run kafka-rollout scan --cluster orders."),
-    (84, "observe -c orders --command-config none.properties", 2,
+    (84, "verify -c orders --command-config none.properties", 2,
      "none.properties cannot be read: No such file or directory. Use the path of a client.properties file."),
-    (84, "observe -c orders --command-config clusters", 2,
+    (84, "verify -c orders --command-config clusters", 2,
      "clusters is a folder, not a file. Use the path of a client.properties file."),
     (86, "groups watch -c orders --type foo", 2, "Unknown group type foo. Use consumer, share, streams."),
     (89, "rehearse -c orders --to 4.3.1 --backup none", 2,
@@ -170,7 +172,7 @@ def test_wrong_words_are_answered_with_the_problem_and_its_fix(
     assert answer(typed, capsys) == (code, sentence.format(**known)), number
 
 
-@pytest.mark.parametrize("words", ["--version", "-h", "observe -h", "help plan", "help features update"])
+@pytest.mark.parametrize("words", ["--version", "-h", "verify -h", "help status", "help features update"])
 def test_what_every_command_line_has_works(folder: Path, capsys: pytest.CaptureFixture[str], words: str) -> None:
     assert answer(words.split(), capsys) == (0, "")
 
@@ -218,12 +220,12 @@ def test_a_wrong_inventory_says_why_when_its_cluster_is_asked_for_and_hides_no_o
     path = folder / "clusters" / "x.yaml"
     path.write_text(text)
     said = f"The inventory {path} {sentence}"
-    assert answer(["observe", "--cluster", "x"], capsys) == (2, said), number
-    assert run_main(["clusters"]) == 2
+    assert answer(["verify", "--cluster", "x"], capsys) == (2, said), number
+    assert run_main(["fleet"]) == 2
     listed = capsys.readouterr()
     assert "orders" in listed.out
     assert listed.err.strip() == said
-    assert "files that cannot be read: x.yaml." in answer(["observe", "--cluster", "y"], capsys)[1]
+    assert "files that cannot be read: x.yaml." in answer(["verify", "--cluster", "y"], capsys)[1]
     assert answer(["status", "--cluster", "orders"], capsys) == (0, "")
 
 
@@ -241,7 +243,7 @@ def test_nodes_that_this_machine_cannot_manage(folder: Path, capsys: pytest.Capt
         "Cluster far has the runtime none, which uses no sudo. Call the command for a cluster with the runtime "
         "ssh_service.",
     )
-    assert answer(["observe", "-c", "far"], capsys) == (
+    assert answer(["verify", "-c", "far"], capsys) == (
         1,
         "Node 1 (b1) at no-such-host.invalid:9092 cannot be reached: the host name no-such-host.invalid cannot be "
         "resolved. Correct the host name in the address.",
@@ -403,7 +405,7 @@ def test_many_nodes_that_do_not_respond_are_a_few_sentences(
         for number in range(1, 201)
     )
     (folder / "clusters" / "large.yaml").write_text(f"name: large\nruntime: none\nnodes:\n{nodes}")
-    code, said = answer(["observe", "-c", "large"], capsys)
+    code, said = answer(["verify", "-c", "large"], capsys)
     assert code == 1
     assert said.count("cannot be reached") == 3
     assert "197 more nodes do not respond." in said
@@ -421,7 +423,7 @@ def test_names_of_the_environment(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KAFKA_ROLLOUT_CLUSTERS", "/nonexistent")
-    assert answer(["clusters"], capsys) == (
+    assert answer(["fleet"], capsys) == (
         2,
         "The folder /nonexistent for inventories does not exist. Set KAFKA_ROLLOUT_CLUSTERS to an existing folder.",
     )

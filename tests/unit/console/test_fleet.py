@@ -90,7 +90,7 @@ def test_a_plan_is_an_observation_with_its_age(rows: dict[str, FleetRow]) -> Non
     )
     assert row.defects is not None
     assert {"CVE-2026-111115", "KAFKA-19862"} <= set(row.defects)
-    assert "observe --cluster search" in row.next_action
+    assert "verify --cluster search" in row.next_action
     assert shown(row, time.time())["observed"].endswith("Z (25 h 00 min ago)")
 
 

@@ -13,7 +13,6 @@ from kafka_rollout.planning.release_path import (
     node_order,
     plan_release_steps,
     source_release,
-    target_finding,
     with_configured_classes,
 )
 from kafka_rollout.releases.documents.catalogue import load_catalogue
@@ -157,15 +156,6 @@ def test_a_node_above_the_first_release_step_is_a_blocker_because_the_release_st
     assert ahead.code == "NODE-AHEAD"
     assert "3" in ahead.subject
     assert find_nodes_ahead(state(COMBINED, nodes=nodes), R431) is None
-
-
-def test_an_unknown_target_is_a_finding_with_a_remedy() -> None:
-    finding = target_finding(catalogue(), Release(9, 9, 9))
-    assert finding is not None
-    assert (finding.code, finding.subject) == ("TARGET-UNKNOWN", "release 9.9.9")
-    assert finding.sentence
-    assert finding.remedy
-    assert target_finding(catalogue(), R431) is None
 
 
 def test_controllers_go_first_with_the_active_one_last_among_them_then_brokers() -> None:

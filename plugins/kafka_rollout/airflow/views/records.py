@@ -36,7 +36,7 @@ RUNS_SHOWN = 10  # per cluster
 # Without the reason, which has paths, and values of other clusters if the file names several.
 NO_INVENTORY = (
     "The inventory of this cluster cannot be read, so its page has only what is stored. Correct the file: "
-    "`kafka-rollout clusters` says why."
+    "`kafka-rollout fleet` says why."
 )
 
 

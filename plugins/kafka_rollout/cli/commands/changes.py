@@ -62,6 +62,8 @@ def command_of_kind(kind: RunOf) -> Callable[..., None]:
         request = replace(request, plans_features=request.finalize is FinalizePolicy.AFTER_APPROVAL)
         with _open_change(cluster, run, command_config, approve_as, reason, yes=yes, take_over=take_over) as opened:
             ports, answers, services = opened
+            if request.target is not None:
+                ports.catalogue.get(request.target)  # an unknown release is refused before the cluster is asked
             services.called = Called(options=options, command_config=show.credentials())
             answers = replace(answers, accepts=tuple(accept_unknown or ()))
             code = run_procedure(KINDS[kind].procedure, ports, request, answers, services)

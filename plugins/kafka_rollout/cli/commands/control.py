@@ -11,21 +11,21 @@ from kafka_rollout.cli.answers import shell_responder
 from kafka_rollout.cli.options import AnyRun, ClusterName, find_run
 from kafka_rollout.clusters.inventory import get_cluster
 
-Reason = Annotated[str, typer.Option("--reason", help="Reason as a sentence; stored in the run history.")]
+ControlReason = Annotated[str, typer.Option("--reason", help="Reason as a sentence; stored in the run history.")]
 Operator = Annotated[str | None, typer.Option("--as", metavar="NAME", help="Your name; default: the shell's user.")]
 
 
-def pause(cluster: ClusterName, reason: Reason, run: AnyRun = None, operator: Operator = None) -> None:
+def pause(cluster: ClusterName, reason: ControlReason, run: AnyRun = None, operator: Operator = None) -> None:
     """Pause a run of a DAG or of another shell before its next node. The run keeps the lock of the cluster."""
     _control("pause", cluster, run, reason, operator)
 
 
-def resume(cluster: ClusterName, reason: Reason, run: AnyRun = None, operator: Operator = None) -> None:
+def resume(cluster: ClusterName, reason: ControlReason, run: AnyRun = None, operator: Operator = None) -> None:
     """Let a paused run continue with its next node. Withdraws a stop that the run has not read yet."""
     _control("resume", cluster, run, reason, operator)
 
 
-def stop(cluster: ClusterName, reason: Reason, run: AnyRun = None, operator: Operator = None) -> None:
+def stop(cluster: ClusterName, reason: ControlReason, run: AnyRun = None, operator: Operator = None) -> None:
     """End a run before its next node or change, and release the lock. The run can be continued or rolled back later."""
     _control("stop", cluster, run, reason, operator)
 

@@ -141,9 +141,7 @@ def inventory_sudoers(
 
 @app.command("acls")
 def inventory_acls(
-    cluster: Annotated[
-        str | None, typer.Option("--cluster", "-c", help="Name in the inventory (see `clusters`).")
-    ] = None,
+    cluster: Annotated[str | None, typer.Option("--cluster", "-c", help="Name in the inventory (see `fleet`).")] = None,
     bootstrap_server: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="Address for the commands, instead of a cluster.")
     ] = None,

@@ -34,7 +34,7 @@ def test_a_demo_that_goes_on_says_how_a_shell_reaches_its_cluster(tmp_path: Path
     told = kept(folder).splitlines()
     named = dict(word.split("=") for word in told[1].removeprefix("export ").split())
     assert named == {key: folder.environment()[key] for key in ("KAFKA_ROLLOUT_CLUSTERS", "KAFKA_ROLLOUT_HOME")}
-    assert told[2] == ".venv/bin/kafka-rollout observe --cluster demo"
+    assert told[2] == ".venv/bin/kafka-rollout verify --details --cluster demo"
 
 
 class Client:
