@@ -64,7 +64,7 @@ _SUBJECTS: Mapping[str, Mapping[str, str]] = {
         "rollback": "changes.rollback",
         "features": "features",
         "metadata": "metadata",
-        "traffic": "traffic",
+        "traffic": "traffic.traffic",
     },
     "Runs": {
         "pause": "control.pause",

@@ -74,9 +74,7 @@ WITH_CREDENTIALS = (
     "retry",
     "rollback",
     "scan",
-    "traffic run",
-    "traffic start",
-    "traffic stop",
+    "traffic",
     "upgrade",
     "verify",
 )

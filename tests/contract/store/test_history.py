@@ -385,7 +385,7 @@ def test_runs_are_listed_by_their_own_ids_the_newest_first(store: Store) -> None
     ids = ["run-1", AIRFLOW_RUN, "manual__2026-11-21T00:13:17.123456 00:00"]
     for run_id in ids:
         store.run(run_id).record(ALICE)
-    store.run("traffic").attach("traffic/verdict.json", {})  # `kafka-rollout traffic start`: no events, no run
+    store.run("traffic").attach("traffic/verdict.json", {})  # `kafka-rollout traffic`: no events, no run
     assert list_runs(store.database(), "demo") == tuple(reversed(ids))
 
 

@@ -107,9 +107,13 @@ def test_every_client_library_connects_with_a_token_and_with_a_certificate(
         return done.stdout
 
     assert not json.loads(call("verify", "--details", "--json"))["state"]["unanswered"]
-    call("traffic", "start")
+    options = ("--cluster", "rights", "--command-config", str(file), "--json", "--output", str(tmp_path / "traffic"))
+    running = shell.start("traffic", *options)
+    wait_until(lambda: b"Test traffic runs" in (shell.folder / "killed.log").read_bytes(), 180)
     sleep(LIFETIME_S + 5)
-    traffic = json.loads(call("traffic", "stop", "--json"))
+    running.terminate()
+    running.wait(300)
+    traffic = json.loads((tmp_path / "traffic").read_text())
     assert traffic["ok"], traffic
     assert traffic["verdict"]["acknowledged"] > 0
     assert "billing" in call("groups", "list")

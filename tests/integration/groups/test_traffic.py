@@ -53,7 +53,7 @@ def control_of(spec: ClusterSpec, folder: Path) -> BackgroundControl:
 def start(spec: ClusterSpec, folder: Path) -> int:
     """Start traffic without a run whose lock it would need."""
     settings, name = settings_of(folder), folder.name
-    started = start_traffic(spec, name, security=None, group=name, folder=folder, leased=False, settings=settings)
+    started = start_traffic(spec, name, security=None, folder=folder, leased=False, settings=settings)
     return started.pid
 
 

@@ -94,7 +94,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("features describe -c fake", 1, "No node of cluster fake responds"),
         ("features downgrade-all -c fake --release-version 3 --dry-run", 2, "is not a Kafka release"),
         ("verify -c fake --command-config /nowhere", 2, "/nowhere"),
-        ("traffic stop -c fake", 2, "There is no test traffic"),
         ("verify -c fake", 1, "127.0.0.1"),
     ],
 )
@@ -148,7 +147,7 @@ def test_an_error_of_no_known_kind_is_a_result_too(
 def test_a_lock_is_shown_and_broken_by_name(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     change_lock(home).acquire("fake", "run-7", "Stop node 2.", for_s=60)
     assert cli.run_main(["status", "-c", "fake"]) == 0
-    assert re.search(r"^Lock: run-7 until 20\S+Z \(in \S+ s\) \(Stop node 2\)$", capsys.readouterr().out, re.MULTILINE)
+    assert re.search(r"^Lock: run-7 until 20\S+Z \(in .+\) \(Stop node 2\)$", capsys.readouterr().out, re.MULTILINE)
     assert cli.run_main(["unlock", "-c", "fake"]) == 2
     assert cli.run_main(["unlock", "-c", "fake", "--as", "alice"]) == 0
     assert change_lock(home).holder("fake") is None

@@ -240,19 +240,19 @@ def start_traffic(
     run_id: str,
     *,
     security: ClientSecurity | None,
-    group: str = "",
     folder: Path | None = None,
     leased: bool = True,
+    only_with: int | None = None,
     lowered: Mapping[str, int] | None = None,
     together: Sequence[Sequence[int]] = (),
     settings: Settings | None = None,
 ) -> BackgroundProcess:
     """Start the test traffic of a run unless it runs. Returns when records are acknowledged and consumed.
 
-    `group`: prefix of its consumer groups. `folder`: each traffic period gets a folder in it, by default next to the
-    artifacts. `leased`: the traffic stops when the run has not held the cluster's lock for 15 minutes. `lowered`:
-    levels that the run lowers; clients that a lower level ends are left out, because they would block it. `together`:
-    the brokers of each batch that the run restarts.
+    `folder`: each traffic period gets a folder in it, by default next to the artifacts. `leased`: the traffic stops
+    when the run has not held the cluster's lock for 15 minutes. `only_with`: id of a process on this host that the
+    traffic must not outlive. `lowered`: levels that the run lowers; clients that a lower level ends are left out,
+    because they would block it. `together`: the brokers of each batch that the run restarts.
 
     If traffic was stopped before, a new traffic period starts, and the result covers all periods. A killed period
     continues if this worker can read its journals. Raises RefusedError if the cluster would not accept the traffic.
@@ -266,12 +266,13 @@ def start_traffic(
     refuse_without_traffic_rights(cluster, of_traffic)
     if found is not None and life is Life.ALIVE:
         found = control.wait_for_end(_TRAFFIC_END_S)
-    folder, group = folder or traffic_folder(cluster.name, run_id, settings), group or f"kafka-rollout-{run_id}"
+    folder, group = folder or traffic_folder(cluster.name, run_id, settings), f"kafka-rollout-{run_id}"
     of_period: dict[str, Any] = {
         "group": group,
         "brokers": sorted(broker.node_id for broker in cluster.brokers),
         "together": [list(batch) for batch in together],
         "leased": leased,
+        "only_with": only_with,
         "lowered": dict(lowered or {}),
         "unlocked_s": ALONE_S,
         "period": 1,
@@ -326,8 +327,8 @@ def stop_traffic(
     if process.state is BackgroundState.FAILED:
         raise FatalError(
             f"The test traffic ended without a comparison: {process.status.get('error')}",
-            remedy=f"Check the cluster, then repeat the stop on host {process.host}: the journals are in "
-            f"{process.folder}.",
+            remedy=f"Check the cluster. The journals are in {process.folder} on host {process.host}: a run compares "
+            "them when its step is repeated there.",
         )
     return _known_result(process)
 

@@ -245,7 +245,7 @@ def spawned(monkeypatch: pytest.MonkeyPatch, record: SqlBackground) -> list[Back
 
 
 def start(control: BackgroundControl, folder: Path) -> BackgroundProcess:
-    return start_traffic(SPEC, "run-1", security=None, folder=folder, group="g", settings=control.settings)
+    return start_traffic(SPEC, "run-1", security=None, folder=folder, settings=control.settings)
 
 
 def test_a_worker_uses_the_traffic_that_runs_on_another_host(
@@ -262,7 +262,7 @@ def test_traffic_after_an_unknown_period_never_passes(
     first = registered(record, "elsewhere", pid=1, folder="/journals", age_s=3600)
     record.report(first, BackgroundState.FAILED, pid=1, status={}, result=SEEN)
     second = start(control, tmp_path)
-    assert (second.folder, second.settings["group"]) == (str(tmp_path / "period-2"), "g-2")
+    assert (second.folder, second.settings["group"]) == (str(tmp_path / "period-2"), "kafka-rollout-run-1-2")
     before = TypeAdapter(TrafficVerdict).validate_python(second.settings["before"])
     assert [each.kind for each in before.discrepancies] == ["unknown"]
     assert replace(before, **SEEN) == before, "what it had acknowledged is known"
