@@ -50,18 +50,18 @@ class Commands:
             case Procedure.OFFLINE_DOWNGRADE:
                 return ["downgrade", *name, "--to", to, "--lowering", "offline", *traffic, *GATES, *PLANNED]
             case Procedure.RAISE_LEVELS:
-                return ["features", "upgrade-all", *name, *PINNED, *PLANNED]
+                return ["features", "set", "--action", "upgrade-all", *name, *PINNED, *PLANNED]
             case Procedure.LOWER_FEATURE:
-                return ["features", "update", *name, "--downgrade", f"{_FEATURE}:0", *PLANNED]
+                return ["features", "set", *name, "--downgrade", f"{_FEATURE}:0", *PLANNED]
             case _:
-                return ["features", "update", *name, "--upgrade", f"{_FEATURE}:1", *PLANNED]
+                return ["features", "set", *name, "--upgrade", f"{_FEATURE}:1", *PLANNED]
 
     def again(self, run_id: str) -> list[str]:
         """The command that continues the run."""
         if not run_id:
             return self.first()
         if self.first()[0] == "features":
-            return ["features", "resume", "--cluster", self.cluster, "--run", run_id, "--as", "alice"]
+            return ["features", "set", "--cluster", self.cluster, "--run", run_id, "--as", "alice"]
         return [*self.first(), "--run", run_id]
 
     def back(self, run_id: str) -> list[str]:

@@ -14,7 +14,7 @@ from kafka_rollout.base.errors import UserError
 
 _OPPOSITES = ("upgrade", "downgrade")
 # Commands that operators look for at the top → ours.
-_IN_A_GROUP = {"finalize": "features upgrade-all"}
+_IN_A_GROUP = {"finalize": "features set --action upgrade-all"}
 # Options of other tools, and those that operators guess → ours, where a command has it.
 _MEANT = {
     "--bootstrap-servers": "--bootstrap-server",

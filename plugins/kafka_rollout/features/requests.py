@@ -192,8 +192,8 @@ def parse_requests(
 class FeatureAction(StrEnum):
     """The purpose of a feature run."""
 
-    UPGRADE_ALL = "upgrade_all"
-    DOWNGRADE_ALL = "downgrade_all"
+    UPGRADE_ALL = "upgrade-all"
+    DOWNGRADE_ALL = "downgrade-all"
     UPDATE = "update"
 
 
@@ -211,6 +211,11 @@ class FeatureOrder:
     def __post_init__(self) -> None:
         if self.action is FeatureAction.DOWNGRADE_ALL and self.release is None:
             raise UserError("A downgrade of all features needs a release.", remedy="Add the target release.")
+        if self.action is FeatureAction.UPGRADE_ALL and self.release is not None:
+            raise UserError(
+                "All features are raised to the levels of the running release, not of one that is named.",
+                remedy="Remove the release, or change the action to update.",
+            )
         if self.action is FeatureAction.UPDATE and bool(self.named) == (self.release is not None):
             raise UserError(
                 "The request must contain either features or a release.",

@@ -111,7 +111,6 @@ class Request:
     )
     action: FeatureAction | None = declared(
         None,
-        option="",
         title="Feature action",
         text="kraft.version changes only if it is named as a single feature.",
         of=_FEATURES,

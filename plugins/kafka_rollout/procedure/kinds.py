@@ -455,7 +455,7 @@ KINDS: Mapping[RunOf, KindOfRun] = {
     RunOf.FEATURES: KindOfRun(
         procedure=FEATURES,
         dag_prefix="kafka_features_",
-        command="features resume",
+        command="features set",
         description="Changes the feature levels of the Kafka cluster {name}, and waits until every node reports them.",
         doc=_FEATURES_DOC,
         build_report=build_feature_report,

@@ -37,7 +37,7 @@ BY_ALICE = "--as alice --reason test --yes"
 COMMANDS = (
     f"upgrade --to 4.3.1 {BY_ALICE}",
     f"downgrade --to 4.0.1 {BY_ALICE}",
-    f"features upgrade-all {BY_ALICE}",
+    f"features set --action upgrade-all {BY_ALICE}",
 )
 SHELL = "20261122T080000-shell-abc123"
 Command = Callable[[str], tuple[int, str]]

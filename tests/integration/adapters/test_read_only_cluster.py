@@ -35,7 +35,7 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     def run(*words: str) -> tuple[int, str]:
         code = run_main(words)
         said = capsys.readouterr()
-        return code, said.out + said.err if code else said.out
+        return code, said.out + said.err if code and "--json" not in words else said.out
 
     return run
 

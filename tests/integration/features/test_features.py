@@ -105,7 +105,7 @@ class TestFrom340:
         self, cluster: LocalCluster, command: Command
     ) -> None:
         approval = "--as alice --reason test --yes"
-        code, told, _ = command(cluster, f"features upgrade-all {approval}")
+        code, told, _ = command(cluster, f"features set --action upgrade-all {approval}")
         assert code == 0, told
         lines = told.splitlines()
         assert lines[0].split()[:3] == ["[Add]", "Feature:", "eligible.leader.replicas.version"]
@@ -116,7 +116,7 @@ class TestFrom340:
         code, told, _ = command(cluster, "features describe --json")
         assert json.loads(told)["finalized"][METADATA_VERSION] == 30
         assert json.loads(told)["finalized"].get("kraft.version", 0) == 0
-        code, told, _ = command(cluster, f"features upgrade-all {approval}")
+        code, told, _ = command(cluster, f"features set --action upgrade-all {approval}")
         assert (code, told.splitlines()[0]) == (0, "No change needed.")
 
 
@@ -142,9 +142,9 @@ class Test431:
             ("--release-version 4.2.1 --unsafe", 3, "cannot lower metadata.version from 30 to 29"),
             ("--release-version 4.2.1", 3, "An upgrade request cannot"),
         ):
-            code, told, error = command(cluster, f"features update --dry-run {words}")
+            code, told, error = command(cluster, f"features set --dry-run {words}")
             assert (code, said in told + error) == (expected, True), (words, code, told, error)
-        code, told, _ = command(cluster, "features downgrade-all --release-version 4.0.1 --dry-run")
+        code, told, _ = command(cluster, "features set --action downgrade-all --release-version 4.0.1 --dry-run")
         assert code == 3
         results = {line.split()[2]: line.partition("Result: ")[2] for line in told.splitlines() if "Feature:" in line}
         assert results.keys() == {METADATA_VERSION, "share.version", "streams.version"}

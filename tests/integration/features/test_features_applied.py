@@ -80,7 +80,7 @@ def requests_of(home: Path) -> list[dict[str, int]]:
 def test_everything_goes_down_to_a_release_which_deletes_what_it_does_not_know_and_up_again(
     cluster: LocalCluster, command: Command, tmp_path: Path
 ) -> None:
-    down = "features downgrade-all --release-version 4.0.1"
+    down = "features set --action downgrade-all --release-version 4.0.1"
     expected = {
         METADATA_VERSION: ("[Downgrade]", "29", "25"),
         "share.version": ("[Delete]", "1", "-"),
@@ -105,7 +105,7 @@ def test_everything_goes_down_to_a_release_which_deletes_what_it_does_not_know_a
     code, told, _ = command(cluster, f"{down} {YES}")
     assert (code, told.splitlines()[0]) == (0, "No change needed.")
 
-    code, told, error = command(cluster, f"features upgrade-all {YES}")
+    code, told, error = command(cluster, f"features set --action upgrade-all {YES}")
     assert (code, lines(told)) == (
         0,
         {
@@ -163,8 +163,7 @@ def test_one_update_is_in_flight_and_a_killed_one_blocks_the_next_no_longer_than
 ) -> None:
     shell = Shell(tmp_path, cluster)
     streams, share = (
-        ("features", "update", "-c", "applied", "--delete", f"{name}.version", *APPROVED)
-        for name in ("streams", "share")
+        ("features", "set", "-c", "applied", "--delete", f"{name}.version", *APPROVED) for name in ("streams", "share")
     )
     before = levels_by_node(cluster, tmp_path)
     first = shell.start(*streams, beforehand=_IN_FLIGHT.format(here=str(tmp_path / "in-flight")))
@@ -189,7 +188,7 @@ def test_one_update_is_in_flight_and_a_killed_one_blocks_the_next_no_longer_than
     assert (next_one.returncode, "Result: OK" in next_one.stdout) == (0, True), next_one.stderr
     assert any(entry.get("taken_from") == held_by for entry in change_lock(shell.home).history("applied"))
     for result in ("Result: OK", "Result: OK (already there)"):
-        resumed = shell("features", "resume", "-c", "applied", "--run", held_by)
+        resumed = shell("features", "set", "-c", "applied", "--run", held_by)
         assert (resumed.returncode, result in resumed.stdout) == (0, True), resumed.stderr
     assert not {"share.version", "streams.version"} & levels_by_node(cluster, tmp_path)[1].keys()
 
@@ -233,7 +232,7 @@ def test_safe_keeps_a_level_that_a_group_lives_on_and_unsafe_takes_it_and_names_
     servers = {"bootstrap.servers": cluster.spec.bootstrap_servers}
     admin = AdminClient(servers)
     admin.create_topics([NewTopic("orders", 1, 1)])["orders"].result(60)
-    delete = f"features update --delete group.version {YES}"
+    delete = f"features set --delete group.version {YES}"
     consumer = Consumer({**servers, "group.id": "billing", "group.protocol": "consumer"})
     consumer.subscribe(["orders"])
 
@@ -264,16 +263,16 @@ def test_safe_keeps_a_level_that_a_group_lives_on_and_unsafe_takes_it_and_names_
         assert all("group.version" not in levels for levels in levels_by_node(cluster, tmp_path).values())
     finally:
         consumer.close()
-    assert command(cluster, f"features update --upgrade group.version:1 {YES}")[0] == 0
+    assert command(cluster, f"features set --upgrade group.version:1 {YES}")[0] == 0
 
 
 @pytest.mark.full
 def test_a_command_is_told_which_run_of_the_dag_changes_the_cluster(
     cluster: LocalCluster, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    command(cluster, f"features update --delete share.version,streams.version {YES}")
+    command(cluster, f"features set --delete share.version,streams.version {YES}")
     runs = ProcessRuns.open(tmp_path, monkeypatch)
-    add = f"features update --upgrade streams.version:1 {YES}"
+    add = f"features set --upgrade streams.version:1 {YES}"
     told: list[tuple[int, str, str]] = []
 
     with monkeypatch.context() as patched:

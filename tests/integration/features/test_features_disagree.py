@@ -53,7 +53,7 @@ def test_the_higher_epoch_wins_while_a_broker_has_not_heard_of_the_level(
     cluster, cable = lagging
     cable.cut()
 
-    code, told, error = command(cluster, f"features update --upgrade {METADATA_VERSION}:8 {YES}")
+    code, told, error = command(cluster, f"features set --upgrade {METADATA_VERSION}:8 {YES}")
 
     assert (code, "ExistingFinalizedMaxVersion: 7   NewFinalizedMaxVersion: 8   Result: OK" in told) == (0, True), error
     code, told, _ = command(cluster, "features describe --json")
@@ -66,7 +66,7 @@ def test_the_higher_epoch_wins_while_a_broker_has_not_heard_of_the_level(
     _, told, _ = command(cluster, "features describe")
     assert f"Node 2 reports {METADATA_VERSION} 7 instead of 8 (epoch {older['epoch']})" in told
     # The older answer would have it sent once more, and the gate waits for that broker by its name.
-    code, told, _ = command(cluster, f"features update --upgrade {METADATA_VERSION}:8 {YES}")
+    code, told, _ = command(cluster, f"features set --upgrade {METADATA_VERSION}:8 {YES}")
     assert (code, "Result: OK (already there)" in told) == (0, True)
     with opened(cluster, tmp_path / "gate") as ports:
         plan = planned(ports, up=f"{METADATA_VERSION}:8")
@@ -102,7 +102,7 @@ def test_a_feature_that_no_binary_knows_could_be_taken_away_up_to_39_and_never_s
 def test_a_finalized_feature_outside_the_request_keeps_what_it_needs_which_the_controller_would_take_away(
     dynamic: LocalCluster, command: Command, tmp_path: Path
 ) -> None:
-    code, told, error = command(dynamic, f"features update --downgrade {METADATA_VERSION}:20 --dry-run")
+    code, told, error = command(dynamic, f"features set --downgrade {METADATA_VERSION}:20 --dry-run")
 
     assert code == 3, (told, error)
     assert f"kraft.version 1 stays finalized and requires {METADATA_VERSION} 21." in told

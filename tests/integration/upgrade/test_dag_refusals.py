@@ -131,9 +131,7 @@ def test_a_node_of_the_inventory_that_the_cluster_does_not_know_is_a_blocker(
 
 
 def test_a_feature_that_a_node_does_not_have_is_refused_by_name(shell: Shell, cluster: LocalCluster) -> None:
-    code, said, _ = shell.run(
-        "features", "update", "-c", cluster.spec.name, "--upgrade", "share.version:1", "--dry-run"
-    )
+    code, said, _ = shell.run("features", "set", "-c", cluster.spec.name, "--upgrade", "share.version:1", "--dry-run")
     assert code == 3
     said = " ".join(said.split())
     assert "Not every node supports share.version 1" in said

@@ -68,7 +68,7 @@ def test_brokers_with_several_log_directories_reach_the_level_that_supports_them
         restarted = shell(*one)
         assert restarted.returncode == 0, restarted.stderr
         assert errors(cluster) == [1, 1], "each start counts it again"
-        raised = shell("features", "upgrade-all", "--cluster", "shell", *APPROVED, "--json")
+        raised = shell("features", "set", "--action", "upgrade-all", "--cluster", "shell", *APPROVED, "--json")
         assert raised.returncode == 0, raised.stderr
 
     restarted = shell(*one)

@@ -37,7 +37,7 @@ def test_a_run_is_refused_while_a_command_has_the_cluster_and_goes_on_when_its_k
     dag_id, lock = airflow.add(cluster, "kafka_features"), change_lock(airflow.home)
     shell = Shell(tmp_path, cluster)
     shell.environment |= {"KAFKA_ROLLOUT_HOME": str(airflow.home), "KAFKA_ROLLOUT_CLUSTERS": str(airflow.clusters)}
-    change = ("features", "upgrade-all", "--cluster", "wanted", *BY_ANNA)
+    change = ("features", "set", "--action", "upgrade-all", "--cluster", "wanted", *BY_ANNA)
 
     holder = shell.start(*change, beforehand=HANGS)
     try:

@@ -91,7 +91,7 @@ def test_levels_raised_by_hand_later_need_the_restart_that_the_refusal_gives(
     assert "SECOND-RESTART-LATER" in {finding["code"] for finding in planned["findings"]}
     node_ids = {node.node_id for node in shell.cluster.spec.nodes}
 
-    refused = shell("features", "upgrade-all", "--cluster", "shell", "--dry-run", "--json")
+    refused = shell("features", "set", "--action", "upgrade-all", "--cluster", "shell", "--dry-run", "--json")
 
     assert refused.returncode == 3, refused.stderr
     findings = [one for one in json.loads(refused.stdout)["findings"] if one["severity"] == "blocker"]
@@ -103,7 +103,7 @@ def test_levels_raised_by_hand_later_need_the_restart_that_the_refusal_gives(
     assert 1 <= len(named) < len(node_ids), "the last controller registered with a new one"
     restarted = shell(*command[1].split(), *QUICK, *APPROVED)
     assert restarted.returncode == 0, restarted.stderr
-    raised = shell("features", "upgrade-all", "--cluster", "shell", *APPROVED, "--json")
+    raised = shell("features", "set", "--action", "upgrade-all", "--cluster", "shell", *APPROVED, "--json")
     assert raised.returncode == 0, raised.stderr
     results = {one["feature"]: one["result"] for one in json.loads(raised.stdout)["results"]}
     assert set(results.values()) == {"OK"}, results

@@ -80,7 +80,7 @@ def test_one_line_a_feature_with_existing_and_new_level_and_result_as_in_the_kip
     shell: Shell, cluster: FakeCluster
 ) -> None:
     words = "--upgrade share.version:1,metadata.version:30 --downgrade transaction.version:1 --delete group.version"
-    code, told, _ = shell(f"update {words} {APPROVED}")
+    code, told, _ = shell(f"set {words} {APPROVED}")
     assert code == 0, told
     lines = [" ".join(line.split()) for line in told.splitlines() if "Feature:" in line]
     assert lines == [
@@ -100,7 +100,7 @@ def test_a_dry_run_needs_no_name_holds_no_lock_and_changes_nothing(
     shell: Shell, cluster: FakeCluster, tmp_path: Path
 ) -> None:
     change_lock(tmp_path).acquire("fake", "another run", "roll", for_s=60)
-    code, told, _ = shell("upgrade-all --dry-run")
+    code, told, _ = shell("set --action upgrade-all --dry-run")
     assert code == 0
     assert told.count("Result: OK (dry run)") == 4
     assert sent(cluster) == []
@@ -108,10 +108,10 @@ def test_a_dry_run_needs_no_name_holds_no_lock_and_changes_nothing(
 
 def test_a_refusal_ends_with_3_and_says_why_on_the_feature_s_line(shell: Shell, cluster: FakeCluster) -> None:
     cluster.groups = [GroupState(group_id="billing", type="consumer", state="Stable", members=1)]
-    code, told, _ = shell(f"update --delete group.version {APPROVED}")
+    code, told, _ = shell(f"set --delete group.version {APPROVED}")
     assert (code, sent(cluster)) == (3, [])
     assert "Result: FAILED: Without group.version, brokers serve no consumer groups" in told
-    code, told, _ = shell(f"update --delete group.version --unsafe {APPROVED}")
+    code, told, _ = shell(f"set --delete group.version --unsafe {APPROVED}")
     assert (code, sent(cluster)) == (0, [{"group.version": 0}])
     assert "billing" in told, "what is lost is still reported"
 
@@ -123,7 +123,7 @@ def test_bad_input_ends_with_2_in_one_sentence(shell: Shell, cluster: FakeCluste
         ("--release-version 9.9.9", "9.9.9 is not in the catalogue"),
         ("--release-version 4.3.1 --delete group.version", "either features or a release"),
     ):
-        code, told, error = shell(f"update {words} {APPROVED}")
+        code, told, error = shell(f"set {words} {APPROVED}")
         assert (code, told) == (2, ""), words
         assert said in error
         assert error.count("\n") == 1
@@ -132,12 +132,12 @@ def test_bad_input_ends_with_2_in_one_sentence(shell: Shell, cluster: FakeCluste
 
 def test_another_change_under_way_ends_with_4(shell: Shell, cluster: FakeCluster, tmp_path: Path) -> None:
     change_lock(tmp_path).acquire("fake", "another run", "roll", for_s=60)
-    assert shell(f"upgrade-all {APPROVED}")[0] == 4
+    assert shell(f"set --action upgrade-all {APPROVED}")[0] == 4
     assert cluster.updates == []
 
 
 def test_a_stranger_may_not_change_features(shell: Shell, cluster: FakeCluster) -> None:
-    code, _, error = shell("upgrade-all --as mallory --reason fun --yes")
+    code, _, error = shell("set --action upgrade-all --as mallory --reason fun --yes")
     assert (code, "mallory is not an approver" in error) == (3, True)
     assert cluster.updates == []
 
@@ -148,30 +148,30 @@ def test_with_four_eyes_the_user_who_starts_a_run_at_a_shell_cannot_approve_it(
     starter = shell_responder()
     known = {starter.user: "alice", "ben-os": "ben"}
     cluster.spec = replace(cluster.spec, approvers=("alice", "ben"), four_eyes=True, shell_approvers=known)
-    code, _, error = shell(f"update --downgrade transaction.version:1 {APPROVED}")
+    code, _, error = shell(f"set --downgrade transaction.version:1 {APPROVED}")
     assert (code, sent(cluster)) == (3, [])
     assert "alice started run run-0 and cannot approve it" in error
     (started,) = events_of(run_history(tmp_path, "fake", "run-0").events(), StartedAtShell)
     assert started.starter == starter
     ben = "--as ben --reason test --yes"
-    code, _, error = shell(f"update --downgrade transaction.version:1 {ben}")
+    code, _, error = shell(f"set --downgrade transaction.version:1 {ben}")
     assert (code, f"ben is a name that the user {starter.user} claims" in error, sent(cluster)) == (3, True, [])
 
 
 def test_a_release_s_levels_fall_only_with_safe_or_unsafe(shell: Shell, cluster: FakeCluster) -> None:
     cluster.finalized["metadata.version"] = 30
-    code, told, _ = shell("update --release-version 4.2.1 --dry-run")
+    code, told, _ = shell("set --release-version 4.2.1 --dry-run")
     assert (code, "An upgrade request cannot" in told) == (3, True)
-    code, told, _ = shell("update --release-version 4.2.1 --dry-run --unsafe")
+    code, told, _ = shell("set --release-version 4.2.1 --dry-run --unsafe")
     assert (code, "cannot lower metadata.version from 30 to 29" in told) == (3, True)
 
 
 def test_downgrade_all_deletes_what_the_release_does_not_know(shell: Shell, cluster: FakeCluster) -> None:
     cluster.finalized = {"metadata.version": 21, "group.version": 1}
-    code, told, _ = shell(f"downgrade-all --release-version 3.9.1 {APPROVED}")
+    code, told, _ = shell(f"set --action downgrade-all --release-version 3.9.1 {APPROVED}")
     assert (code, sent(cluster)) == (0, [{"group.version": 0}])
     assert "[Delete] Feature: group.version" in told
-    assert shell(f"downgrade-all --release-version 3.9.1 {APPROVED}")[:2] == (
+    assert shell(f"set --action downgrade-all --release-version 3.9.1 {APPROVED}")[:2] == (
         0,
         "No change needed.\n",
     )
@@ -180,14 +180,14 @@ def test_downgrade_all_deletes_what_the_release_does_not_know(shell: Shell, clus
 def test_a_run_that_was_ended_goes_on_and_finds_what_is_there(
     shell: Shell, cluster: FakeCluster, tmp_path: Path
 ) -> None:
-    assert shell(f"update --downgrade transaction.version:1 {APPROVED}")[0] == 0
+    assert shell(f"set --downgrade transaction.version:1 {APPROVED}")[0] == 0
     (run,) = run_ids(tmp_path, "fake")
-    code, told, _ = shell(f"resume --run {run}")
+    code, told, _ = shell(f"set --run {run}")
     assert (code, "Result: OK (already there)" in told) == (0, True)
     assert len(sent(cluster)) == 1
 
 
-@pytest.mark.parametrize("words", ["upgrade-all", "upgrade-all --json"])
+@pytest.mark.parametrize("words", ["set --action upgrade-all", "set --action upgrade-all --json"])
 def test_a_run_that_has_ended_has_a_report_that_is_not_in_the_output_for_scripts(
     shell: Shell, tmp_path: Path, words: str
 ) -> None:
@@ -207,41 +207,41 @@ def test_a_difference_that_yes_does_not_accept_ends_with_1_and_says_why(
 
     raise_levels = cluster.raise_levels
     monkeypatch.setattr(cluster, "raise_levels", lose_acls)
-    code, told, error = shell(f"update --downgrade transaction.version:1 {APPROVED}")
+    code, told, error = shell(f"set --downgrade transaction.version:1 {APPROVED}")
     assert (code, "Result: OK" in told) == (1, True)
     assert "--yes accepts no difference" in error
     assert outcome_of(tmp_path) == "stopped"
     (run,) = run_ids(tmp_path, "fake")
-    assert f"kafka-rollout features resume --cluster fake --run {run}" in error
-    code, told, error = shell(f"resume --run {run}")
+    assert f"kafka-rollout features set --cluster fake --run {run}" in error
+    code, told, error = shell(f"set --run {run}")
     assert (code, "OK (already there)" in told, "differs from its state before the run" in error) == (1, True, True)
     monkeypatch.setattr("sys.stdin.isatty", lambda: True)
     monkeypatch.setattr("typer.confirm", lambda *_, **__: True)
-    assert shell(f"resume --run {run} --as alice --reason CHG-1")[0] == 0
+    assert shell(f"set --run {run} --as alice --reason CHG-1")[0] == 0
     assert outcome_of(tmp_path) == "finished"
 
 
 def test_retry_of_a_feature_run_names_the_command_that_continues_it(
     shell: Shell, cluster: FakeCluster, tmp_path: Path
 ) -> None:
-    shell("update --upgrade share.version:1 --dry-run")
+    shell("set --upgrade share.version:1 --dry-run")
     (run,) = run_ids(tmp_path, "fake")
     ports = fake_ports(cluster, tmp_path, run_id=run)
     answers = ScriptAnswers(cluster=ports.cluster, name="alice", reason="test", confirms=False)
     with pytest.raises(UserError) as error:
         start_node_again(ports, Request(), answers)
-    assert error.value.remedy == f"Continue the run: kafka-rollout features resume --cluster fake --run {run}"
+    assert error.value.remedy == f"Continue the run: kafka-rollout features set --cluster fake --run {run}"
 
 
 def test_a_run_that_nobody_approved_is_not_resumed(shell: Shell, cluster: FakeCluster, tmp_path: Path) -> None:
-    shell("update --upgrade share.version:1 --dry-run")
+    shell("set --upgrade share.version:1 --dry-run")
     (run,) = run_ids(tmp_path, "fake")
-    code, _, error = shell(f"resume --run {run}")
+    code, _, error = shell(f"set --run {run}")
     assert (code, "is not approved" in error, sent(cluster)) == (3, True, [])
 
 
 def test_the_json_of_a_change_is_for_machines(shell: Shell) -> None:
-    code, told, _ = shell("update --downgrade transaction.version:1 --dry-run --json")
+    code, told, _ = shell("set --downgrade transaction.version:1 --dry-run --json")
     data = json.loads(told)
     assert (code, data["exit_code"], data["dry_run"]) == (0, 0, True)
     (result,) = data["results"]

@@ -149,7 +149,7 @@ def test_a_relative_path_is_kept_as_an_absolute_one(
     ("text", "shown"),
     [
         ("Try kafka-rollout check --cluster a.", "Try kafka-rollout check --command-config '/a b' --cluster a."),
-        ("`kafka-rollout features resume --run 1`", "`kafka-rollout features resume --command-config '/a b' --run 1`"),
+        ("`kafka-rollout features set --run 1`", "`kafka-rollout features set --command-config '/a b' --run 1`"),
         ("kafka-rollout status --cluster a", "kafka-rollout status --cluster a"),
         ("kafka-rollout verify says so", "kafka-rollout verify says so"),
         ("kafka-rollout verify --command-config x --to 1", "kafka-rollout verify --command-config x --to 1"),

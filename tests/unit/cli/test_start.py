@@ -68,7 +68,7 @@ def test_the_modules_of_all_commands_load_nothing_that_touches_the_outside_but_i
 def test_the_version_and_the_short_name_of_the_help_work_everywhere(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_main(["--version"]) == 0
     assert capsys.readouterr().out == f"kafka-rollout {version('kafka-rollout')}\n"
-    for words in (["-h"], ["upgrade", "-h"], ["features", "update", "-h"]):
+    for words in (["-h"], ["upgrade", "-h"], ["features", "set", "-h"]):
         assert run_main(words) == 0
         assert "Usage: kafka-rollout" in capsys.readouterr().out
 
@@ -85,7 +85,7 @@ def call(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     ("typed", "offered"),
     [
         ("kafka-rollout up", {"upgrade"}),
-        ("kafka-rollout features up", {"upgrade-all", "update"}),
+        ("kafka-rollout features ", {"describe", "set"}),
         ("kafka-rollout upgrade --gate", {"--gate-timeout"}),
         ("kafka-rollout upgrade --finalize ", {"later", "after-approval"}),
         ("kafka-rollout upgrade --cluster ", {"local"}),

@@ -61,7 +61,7 @@ CASES = [
         *(7, "stop -c orders", 2),
         "kafka-rollout stop needs --reason: reason as a sentence; stored in the run history. Add it.",
     ),
-    (7, "finalize", 2, "kafka-rollout has no command 'finalize'. Did you mean 'features upgrade-all'?"),
+    (7, "finalize", 2, "kafka-rollout has no command 'finalize'. Did you mean 'features set --action upgrade-all'?"),
     (7, "check --bootstrap-server 127.0.0.1:1 --to 4.3.1 --only nope", 2,
      "There is no check nope. --list lists all checks."),
     (9, "verify", 2, "kafka-rollout verify needs --cluster NAME. Clusters: orders."),
@@ -115,12 +115,12 @@ CASES = [
      "right, and that the security settings are those of the listener."),
     (48, "inventory init --bootstrap-server 127.0.0.1:{dead} --name Bad!", 2,
      "'Bad!' is not a name of a cluster. Use lower-case letters, digits, - and _."),
-    (60, "features update -c orders --upgrade group.version", 2,
+    (60, "features set -c orders --upgrade group.version", 2,
      "'group.version' is not in the form feature=level. Example: group.version=1."),
-    (62, "features update -c orders", 2,
+    (62, "features set -c orders", 2,
      "The request must contain either features or a release. List features to upgrade, downgrade or delete, or the "
      "release whose levels to set."),
-    (64, "features upgrade-all -c orders", 2,
+    (64, "features set --action upgrade-all -c orders", 2,
      "A feature change needs a named approval. Add --as NAME --reason TEXT, or --dry-run."),
     (66, "metadata losses --log-dir {folder}/none --to-level 25", 2,
      "{folder}/none does not exist. Use a node's metadata.log.dir (by default the first of its log.dirs), or a copy of "
@@ -172,7 +172,7 @@ def test_wrong_words_are_answered_with_the_problem_and_its_fix(
     assert answer(typed, capsys) == (code, sentence.format(**known)), number
 
 
-@pytest.mark.parametrize("words", ["--version", "-h", "verify -h", "help status", "help features update"])
+@pytest.mark.parametrize("words", ["--version", "-h", "verify -h", "help status", "help features set"])
 def test_what_every_command_line_has_works(folder: Path, capsys: pytest.CaptureFixture[str], words: str) -> None:
     assert answer(words.split(), capsys) == (0, "")
 

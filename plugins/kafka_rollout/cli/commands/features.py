@@ -58,9 +58,6 @@ Safety = Annotated[
         "losses and continues.",
     ),
 ]
-# Fields that these commands have in another form: the command is the action, and it does not wait for a gate.
-_OTHERWISE = ("downgrade_type", "gate_timeout_s")
-_SINGLE = ("upgrade", "downgrade", "delete")
 
 
 @app.command("describe")
@@ -74,86 +71,48 @@ def describe(cluster: ClusterName, as_json: AsJson = False, command_config: Comm
             print_description(ports.cluster, state)
 
 
-@app.command("upgrade-all")
-@takes_request(RunOf.FEATURES, without=(*_OTHERWISE, *_SINGLE, "release_version"))
-def upgrade_everything(
+@app.command("set")
+@takes_request(RunOf.FEATURES, without=("downgrade_type", "gate_timeout_s"))
+def set_levels(
     cluster: ClusterName,
     request: Request,
-    approve_as: Approver = None,
-    reason: ApprovalReason = None,
-    yes: Yes = False,
-    accept_unknown: AcceptUnknown = None,
-    as_json: AsJson = False,
-    command_config: CommandConfig = None,
-) -> None:
-    """Raise every feature to the default level of the running release, if all nodes support it.
-
-    kraft.version and levels above the default, such as previews, do not change. To raise them, name them in
-    `features update`.
-    """
-    request = replace(request, action=FeatureAction.UPGRADE_ALL)
-    _change(cluster, request, approve_as, reason, None, yes, accept_unknown, as_json, command_config)
-
-
-@app.command("downgrade-all")
-@takes_request(RunOf.FEATURES, without=(*_OTHERWISE, *_SINGLE, "pin_min_isr"), required=("release_version",))
-def downgrade_everything(
-    cluster: ClusterName,
-    request: Request,
+    run: Annotated[
+        str | None,
+        typer.Option(
+            help="Id of an approved run that was interrupted: continue it with its own levels. Levels that are already "
+            "set are not sent again. With --as and --reason, it asks whether you accept how the cluster differs."
+        ),
+    ] = None,
     approve_as: Approver = None,
     reason: ApprovalReason = None,
     safe: Safety = None,
     yes: Yes = False,
+    take_over: TakeOver = False,
     accept_unknown: AcceptUnknown = None,
     as_json: AsJson = False,
     command_config: CommandConfig = None,
 ) -> None:
-    """Lower every feature to the highest stable level that a release supports.
+    """Raise, lower and delete features: single ones, all, or those of a release. Levels and names can be lists.
 
-    Features that the release does not support are deleted.
+    --release-version sets the default levels of a release. Add --safe or --unsafe to also lower levels that it does not
+    support. --action upgrade-all raises every feature to the default level of the running release, if all nodes
+    support it, but neither kraft.version nor levels above the default. --action downgrade-all lowers every feature to
+    the highest stable level of --release-version, and deletes features that this release does not support.
     """
-    request = replace(request, action=FeatureAction.DOWNGRADE_ALL)
-    _change(cluster, request, approve_as, reason, safe, yes, accept_unknown, as_json, command_config)
-
-
-@app.command("update")
-@takes_request(RunOf.FEATURES, without=_OTHERWISE)
-def update(
-    cluster: ClusterName,
-    request: Request,
-    approve_as: Approver = None,
-    reason: ApprovalReason = None,
-    safe: Safety = None,
-    yes: Yes = False,
-    accept_unknown: AcceptUnknown = None,
-    as_json: AsJson = False,
-    command_config: CommandConfig = None,
-) -> None:
-    """Raise, lower and delete single features, or set all levels of --release-version.
-
-    --release-version sets the default levels of the release. Add --safe or --unsafe to also lower levels that it does
-    not support. Levels and names can be comma-separated lists.
-    """
-    request = replace(request, action=FeatureAction.UPDATE)
-    _change(cluster, request, approve_as, reason, safe, yes, accept_unknown, as_json, command_config)
-
-
-def _change(
-    cluster: str,
-    request: Request,
-    approve_as: str | None,
-    reason: str | None,
-    safe: bool | None,
-    yes: bool,
-    accept_unknown: list[str] | None,
-    as_json: bool,
-    command_config: Path | None,
-) -> None:
-    """`safe`: None if the command does not lower the levels of a release."""
+    if run is not None:
+        if request != Request() or safe is not None or yes or accept_unknown:
+            raise UserError(
+                f"Run {run} has its levels in its plan.",
+                remedy="Use --run only with --as, --reason and --take-over.",
+            )
+        _resume(cluster, run, approve_as, reason, command_config, take_over=take_over, as_json=as_json)
+        return
+    action = request.action or FeatureAction.UPDATE
     request = replace(
         request,
+        action=action,
         waits=False,
-        may_lower=safe is not None or request.action is not FeatureAction.UPDATE,
+        may_lower=safe is not None or action is not FeatureAction.UPDATE,
         downgrade_type=DowngradeType.UNSAFE if safe is False else DowngradeType.SAFE,
     )
     request.feature_order()  # an invalid request is refused before any query of the cluster
@@ -172,21 +131,16 @@ def _change(
         _run(ShellServices(ports, settings, security, says=show.err), request, answers, as_json=as_json)
 
 
-@app.command("resume")
-def resume(
-    cluster: ClusterName,
-    run: Annotated[str, typer.Option(help="Id of the interrupted run.")],
-    approve_as: Approver = None,
-    reason: ApprovalReason = None,
-    take_over: TakeOver = False,
-    as_json: AsJson = False,
-    command_config: CommandConfig = None,
+def _resume(
+    cluster: str,
+    run: str,
+    approve_as: str | None,
+    reason: str | None,
+    command_config: Path | None,
+    *,
+    take_over: bool,
+    as_json: bool,
 ) -> None:
-    """Continue an approved run that was interrupted. Levels that are already set are not sent again.
-
-    With --as and --reason, it asks at the terminal whether you accept how the cluster differs from its state before the
-    run.
-    """
     with open_ports(cluster, run, command_config) as (ports, settings, security):
         take_over_run(ports, approve_as, shell_responder(), wanted=take_over)
         plan = ports.run.load_plan()

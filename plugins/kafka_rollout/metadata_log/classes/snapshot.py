@@ -43,7 +43,7 @@ from kafka_rollout.releases.jars.cache import ReleaseCache
 
 FIRST_SNAPSHOT_WRITER = Release(4, 0, 0)  # see ImageClasses.write
 _FIRST_WITH_IMAGE_WRITER = Release(3, 4, 0)
-_LOWER = "Lower it online (kafka-rollout features update), or with the snapshot (--feature NAME=LEVEL, 0 removes it)."
+_LOWER = "Lower it online (kafka-rollout features set), or with the snapshot (--feature NAME=LEVEL, 0 removes it)."
 
 
 def write_snapshot(
