@@ -65,7 +65,7 @@ WITH_CREDENTIALS = (
     "groups watch",
     "inventory check",
     "inventory init",
-    "inventory sudoers",
+    "inventory rights",
     "rehearse",
     "restart",
     "retry",

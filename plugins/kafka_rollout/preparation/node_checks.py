@@ -725,9 +725,9 @@ def readiness(cluster: ClusterSpec, nodes: Sequence[CheckedNode], verdict: Verdi
     missing = {finding.code for finding in verdict.findings}
     commands = []
     if HOST_RIGHT_MISSING.text in missing or any("sudoers" in finding.remedy for finding in verdict.findings):
-        commands.append(f"kafka-rollout inventory sudoers --cluster {cluster.name}")
+        commands.append(f"kafka-rollout inventory rights --cluster {cluster.name} --of hosts")
     if RIGHT_MISSING.text in missing:
-        commands.append(f"kafka-rollout inventory acls --cluster {cluster.name}")
+        commands.append(f"kafka-rollout inventory rights --cluster {cluster.name} --of kafka")
     if verdict.blockers:
         ready = sum(not any(f.severity is Severity.BLOCKER for f in one.findings) for one in nodes)
         sentence = (

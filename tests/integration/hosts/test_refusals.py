@@ -76,9 +76,11 @@ def test_a_short_stop_timeout_blocks_the_plan(shell: Shell, bed: Bed) -> None:
 
 
 def test_sudo_reads_the_printed_file_and_it_is_the_one_with_which_the_bed_is_ready(shell: Shell, bed: Bed) -> None:
-    named = shell("inventory", "sudoers", "--cluster", "testbed", "--log-dir", DATA, "--user", LOGIN)
+    named = shell("inventory", "rights", "--of", "hosts", "--cluster", "testbed", "--log-dir", DATA, "--user", LOGIN)
     assert named.returncode == 0, named.stderr
-    done = shell("inventory", "sudoers", "--cluster", "testbed", "--user", LOGIN)  # with the directories of each node
+    done = shell(
+        "inventory", "rights", "--of", "hosts", "--cluster", "testbed", "--user", LOGIN
+    )  # with the directories of each node
     assert (done.returncode, done.stdout) == (0, named.stdout), done.stderr
     hosts, _, text = done.stdout.partition("\n")
     assert hosts == "# " + ", ".join(host.address for host in bed.hosts)
@@ -97,7 +99,7 @@ def test_each_missing_right_is_named_with_its_line(shell: Shell, bed: Bed) -> No
             code, said = check(shell)
         assert code == REFUSED
         assert missing in said
-        assert "All missing rights: kafka-rollout inventory sudoers --cluster testbed" in said
+        assert "All missing rights: kafka-rollout inventory rights --cluster testbed --of hosts" in said
 
 
 def test_a_changed_and_an_unknown_host_key_are_refused(shell: Shell, bed: Bed, tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def test_a_copy_above_the_limit_is_refused_before_a_byte_is_copied(
 def test_a_host_without_the_rights_is_named_with_the_line_of_its_sudoers_file(bed: Bed, shell: Shell) -> None:
     host = bed.hosts[1]
     files = host.run("sh", "-c", "grep -l mindepth /etc/sudoers.d/*").split()
-    assert files, "the test bed installs what inventory sudoers prints"
+    assert files, "the test bed installs what inventory rights prints"
     content = host.run("cat", files[0])
     host.run("sed", "-i", "/mindepth/d", files[0])
     try:

@@ -14,6 +14,7 @@ import pytest
 from kafka_rollout.base.errors import RefusedError, UserError
 from kafka_rollout.cli.app import run_main
 from kafka_rollout.cli.commands import inventory
+from kafka_rollout.cli.commands.inventory import RightsFor
 from kafka_rollout.clusters.inventory import get_cluster
 from kafka_rollout.model.rights import RIGHTS, RightsOf
 from kafka_rollout.model.topology import NodeSpec, ServiceSpec
@@ -45,7 +46,8 @@ def _clusters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def sudoers(*words: str, cluster: str = "orders") -> int:
-    return run_main(["inventory", "sudoers", "--cluster", cluster, *words])
+    of_hosts = [] if "--host" in words else ["--of", "hosts"]
+    return run_main(["inventory", "rights", *of_hosts, "--cluster", cluster, *words])
 
 
 def test_each_different_file_is_printed_once_with_its_hosts(capsys: pytest.CaptureFixture[str]) -> None:
@@ -139,11 +141,11 @@ def test_directories_that_no_node_reports_are_named_with_the_way_out(
     assert sudoers() == RefusedError.exit_code
     said = " ".join(capsys.readouterr().err.split())
     assert said.startswith("The log.dirs of nodes 1, 2, 101 are unknown. sudo refuses cat for node 1.")
-    assert said.endswith("Give those of all nodes with --log-dir.")
+    assert said.endswith("with --log-dir. For the rights in Kafka alone, add --of kafka.")
 
 
 def test_the_commands_of_each_user_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["inventory", "acls", "--cluster", "laptop", "--principal", "User:rollout"]
+    words = ["inventory", "rights", "--cluster", "laptop", "--principal", "User:rollout"]
     assert run_main(words) == 0
     printed = capsys.readouterr().out
     assert [line for line in printed.splitlines() if line.startswith("# ")] == [
@@ -158,3 +160,21 @@ def test_the_commands_of_each_user_are_printed(capsys: pytest.CaptureFixture[str
     assert sum(line.count("--operation") for line in commands) == len(operations)
     assert run_main([*words, "--of", "traffic", "--json"]) == 0
     assert list(json.loads(capsys.readouterr().out)["commands"]) == ["traffic"]
+    assert run_main([*words, "--of", "kafka"]) == 0
+    assert capsys.readouterr().out == printed, "a cluster without hosts"
+
+
+def test_the_rights_on_the_hosts_and_in_kafka_are_printed_together(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["inventory", "rights", "--cluster", "orders", "--log-dir", DATA]
+    printed = []
+    for of in ([], ["--of", "hosts"], ["--of", "kafka"]):
+        assert run_main([*words, *of]) == 0
+        printed.append(capsys.readouterr().out)
+    assert printed[0] == printed[1] + printed[2]
+    assert run_main([*words, "--host", "kafka-1", "--of", "kafka"]) == 2
+    assert "--host prints the file of one host, and nothing else." in capsys.readouterr().err
+    assert run_main(["inventory", "rights", "--bootstrap-server", "kafka-1:9092", "--of", "hosts"]) == 2
+    assert "needs the inventory of its cluster" in capsys.readouterr().err
+    assert run_main(["inventory", "rights", "--bootstrap-server", "kafka-1:9092"]) == 0
+    assert "# read-only: " in capsys.readouterr().out
+    assert {*RightsFor} - {RightsFor.HOSTS, RightsFor.KAFKA} == {RightsFor(one.value) for one in RightsOf}

@@ -238,7 +238,7 @@ def test_nodes_that_this_machine_cannot_manage(folder: Path, capsys: pytest.Capt
         "Cluster far has runtime none, so its nodes cannot be stopped, replaced or started. Use --dry-run for the plan."
         " To replace nodes, set runtime to local_process or ssh_service in the inventory.",
     )
-    assert answer(["inventory", "sudoers", "-c", "far", "--log-dir", "/x"], capsys) == (
+    assert answer(["inventory", "rights", "-c", "far", "--of", "hosts"], capsys) == (
         2,
         "Cluster far has the runtime none, which uses no sudo. Call the command for a cluster with the runtime "
         "ssh_service.",

@@ -70,7 +70,9 @@ def test_the_check_of_an_inventory_names_each_missing_right_of_a_run(tmp_path: P
         MissingRight(right=right, principal="User:rollout") for right in (READING[0], ALTER_CLUSTER, *PINNING)
     ]
     nodes, verdict = check_inventory(fake_ports(cluster, tmp_path), [])
-    assert readiness(cluster.spec, nodes, verdict).commands == ("kafka-rollout inventory acls --cluster fake",)
+    assert readiness(cluster.spec, nodes, verdict).commands == (
+        "kafka-rollout inventory rights --cluster fake --of kafka",
+    )
     assert [(found.code, found.severity, found.subject) for found in verdict.findings] == [
         ("RIGHT-MISSING", "blocker", "DESCRIBE on CLUSTER (broker listener)"),
         ("RIGHT-MISSING", "blocker", "ALTER on CLUSTER (broker listener)"),
