@@ -195,7 +195,7 @@ class CheckOf(StrEnum):
     REHEARSAL = "rehearsal"
     INVENTORY = "inventory check"
     OBSERVATION = "observe"
-    GROUPS = "groups plan"
+    GROUPS = "groups list"
     CHECK = "check"
 
 

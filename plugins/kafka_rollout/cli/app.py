@@ -53,7 +53,6 @@ _SUBJECTS: Mapping[str, Mapping[str, str]] = {
         "verify": "cluster.verify",
         "scan": "scans.scan",
         "scans": "scans",
-        "downgrade-options": "stored.downgrade_options",
         "groups": "groups",
     },
     "Change a cluster": {

@@ -61,7 +61,6 @@ WITH_CREDENTIALS = (
     "features describe",
     "features set",
     "groups list",
-    "groups plan",
     "groups watch",
     "inventory check",
     "inventory init",

@@ -442,7 +442,7 @@ def _to_be_cleaned(finding: Finding, scan: ScanResult) -> Finding:
         code=CLEANED_AT_GATE.code,
         severity=Severity.WARNING,
         remedy=(
-            "Convert these groups (`kafka-rollout groups plan --to classic` lists the steps) or delete them, "
+            "Convert these groups (`kafka-rollout groups list --to classic` lists the steps) or delete them, "
             "with their committed offsets. "
             f"Then wait for the log cleaner of each replica: {cleaned_when(GROUPS_TOPIC, cleaning)}. The run waits for "
             "both (gate groups) before it changes the cluster."

@@ -19,7 +19,7 @@ GROUPS_NOT_SERVED = FindingCode(
     "GROUPS-NOT-SERVED",
     (BLOCKER, WARNING),
     "A release of the path does not serve active groups at the finalized levels.",
-    "First convert or stop these groups. `kafka-rollout groups plan --to classic` lists the steps.",
+    "First convert or stop these groups. `kafka-rollout groups list --to classic` lists the steps.",
 )
 GROUPS_OF_A_PREVIEW = FindingCode(
     "GROUPS-OF-A-PREVIEW",

@@ -313,7 +313,7 @@ def test_groups_plan_tells_each_groups_type_members_and_bounces(
     monkeypatch.setenv("KAFKA_ROLLOUT_CLUSTERS", str(cluster.inventory_path.parent))
 
     def planned(goal: str) -> dict[str, Any]:
-        code = run_main(["groups", "plan", "--cluster", cluster.spec.name, "--to", goal, "--json"])
+        code = run_main(["groups", "list", "--cluster", cluster.spec.name, "--to", goal, "--json"])
         told = json.loads(capsys.readouterr().out)
         assert code == (3 if any(each["finding"] for each in told["groups"]) else 0)
         return {each["group"]["group_id"]: each for each in told["groups"]}

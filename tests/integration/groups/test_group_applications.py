@@ -132,7 +132,7 @@ def test_each_gets_the_plan_that_is_its_own(run: Any) -> None:
     wait_until(lambda: all_there(run), "every application is in its group", within_s=2 * DEADLINE_S)
 
     def plans(goal: str) -> tuple[int, dict[str, Any]]:
-        code, out = run(f"groups plan --to {goal} --json")
+        code, out = run(f"groups list --to {goal} --json")
         return code, {each["group"]["group_id"]: each for each in json.loads(out)["groups"]}
 
     code, found = plans("cooperative")
@@ -171,7 +171,7 @@ def test_a_sinks_group_gets_the_consumer_protocol_by_the_setting_that_its_plan_n
     run: Any, applications: Applications
 ) -> None:
     wait_until(lambda: all_there(run), "every application is in its group", within_s=2 * DEADLINE_S)
-    _, page = run("groups plan --to consumer")
+    _, page = run("groups list --to consumer")
     assert "consumer.group.protocol=consumer in the workers (or consumer.override.… of the connector)" in " ".join(
         page.split()
     )

@@ -135,7 +135,7 @@ def test_a_consumer_group_is_watched_back_to_classic_until_its_tombstones_are_wr
             assert "1 group to convert: converted" in out
             classic = group.old("classic")
             wait_until(lambda: has_share(consumer, 1) and len(classic.owned) == 1, "they share")
-            code, out = run("plan", "--to", "classic", "--json")
+            code, out = run("list", "--to", "classic", "--json")
             planned = {each["group"]["group_id"]: each for each in json.loads(out)["groups"]}["converted"]
             known = {m["client_id"]: (m["assignors"], m["uses_classic"]) for m in planned["group"]["members"]}
             assert known == {"newer": ([], False), "classic": (["range"], True)}
@@ -282,7 +282,7 @@ def test_connects_workers_are_named_and_get_their_own_plan(cluster: LocalCluster
         told = {each["group_id"]: each for each in json.loads(out)["groups"]}["workers"]
         assert (told["protocol_type"], told["assignor"], told["state"]) == ("connect", "default", "Stable")
         assert "workers: Connect workers" in run("list")[1]
-        assert "connect.protocol=sessioned" in run("plan", "--to", "cooperative")[1]
+        assert "connect.protocol=sessioned" in run("list", "--to", "cooperative")[1]
     finally:
         nodes.close()
 

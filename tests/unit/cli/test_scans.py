@@ -57,7 +57,7 @@ def test_no_scans_at_all_is_an_empty_list(
 def test_show_says_what_is_to_be_done_and_how_long_it_takes(
     history: SqlScanHistory, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run_main(["scans", "show", "--cluster", "orders"]) == 0
+    assert run_main(["scans", "report", "--cluster", "orders"]) == 0
     text = capsys.readouterr().out
     assert "3.4.0 5 records stop 3.4.0. 1 of them are current" in text
     assert "1. Set temporary settings for faster cleaning" in text
@@ -69,7 +69,7 @@ def test_show_says_what_is_to_be_done_and_how_long_it_takes(
 def test_show_gives_machines_the_scan_and_the_remedies(
     history: SqlScanHistory, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run_main(["scans", "show", "--cluster", "orders", "--scan", "20251122", "--json"]) == 0
+    assert run_main(["scans", "report", "--cluster", "orders", "--scan", "20251122", "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert shown["scan"]["cluster"] == "orders"
     assert [remedy["release"] for remedy in shown["remedies"]][:4] == ["3.3.0", "3.3.1", "3.3.2", "3.4.0"]
@@ -79,7 +79,7 @@ def test_show_gives_machines_the_scan_and_the_remedies(
 def test_compare_takes_the_newest_and_the_one_before_it(
     history: SqlScanHistory, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run_main(["scans", "compare", "--cluster", "orders"]) == 0
+    assert run_main(["scans", "report", "--against", "previous", "--cluster", "orders"]) == 0
     text = capsys.readouterr().out
     assert "20251121T040000.000Z to 20251122T040000.000Z, 1 d apart" in text
     assert "__consumer_offsets-0 on 3.4.0: loads, now fails at offset 10" in text
@@ -87,7 +87,7 @@ def test_compare_takes_the_newest_and_the_one_before_it(
 
 
 def test_compare_gives_machines_what_got_worse(history: SqlScanHistory, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_main(["scans", "compare", "--cluster", "orders", "--json"]) == 0
+    assert run_main(["scans", "report", "--against", "previous", "--cluster", "orders", "--json"]) == 0
     worse = json.loads(capsys.readouterr().out)["worse"]
     assert ("3.4.0", "loads", "fails") in [(change["release"], change["before"], change["after"]) for change in worse]
 
@@ -95,9 +95,12 @@ def test_compare_gives_machines_what_got_worse(history: SqlScanHistory, capsys: 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["show", "--cluster", "nobody"], "Cluster nobody has no stored scan yet."),
-        (["show", "--cluster", "orders", "--scan", "2025"], "Cluster orders has 2 scans 2025."),
-        (["compare", "--cluster", "orders", "--after", "20251121"], "has no scan before 20251121T040000.000Z"),
+        (["report", "--cluster", "nobody"], "Cluster nobody has no stored scan yet."),
+        (["report", "--cluster", "orders", "--scan", "2025"], "Cluster orders has 2 scans 2025."),
+        (
+            ["report", "--against", "previous", "--cluster", "orders", "--scan", "20251121"],
+            "has no scan before 20251121T040000.000Z",
+        ),
     ],
 )
 def test_what_is_not_there_is_named(
@@ -109,5 +112,5 @@ def test_what_is_not_there_is_named(
 
 def test_names_do_nothing_to_the_terminal(history: SqlScanHistory, capsys: pytest.CaptureFixture[str]) -> None:
     history.keep(large_scan(load_catalogue(INCLUDE), at=AT + 2 * DAY), "")
-    assert run_main(["scans", "show", "--cluster", "orders"]) == 0
+    assert run_main(["scans", "report", "--cluster", "orders"]) == 0
     assert HOSTILE.replace("\u202e", "\\u202e") in capsys.readouterr().out

@@ -362,15 +362,15 @@ def test_the_fleet_shows_unknown_with_an_old_scan(tmp_path: Path) -> None:
 
 def test_the_command_prints_the_same_and_names_what_to_run(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make_options(root)
-    assert run_main(["downgrade-options", "--cluster", "orders", "--json"]) == 0
+    assert run_main(["check", "--down", "--cluster", "orders", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert (document["cluster"], document["releases"]) == ("orders", ["4.3.1"])
     assert document["options"][0]["release"] == "4.3.0"
-    assert run_main(["downgrade-options", "--cluster", "orders"]) == 0
+    assert run_main(["check", "--down", "--cluster", "orders"]) == 0
     printed = capsys.readouterr().out
     assert "dry run: kafka-rollout downgrade --cluster orders --to 4.2.2 --lowering live --dry-run" in printed
     assert "older patches" in printed
-    assert run_main(["downgrade-options", "--cluster", "nobody"]) == 2
+    assert run_main(["check", "--down", "--cluster", "nobody"]) == 2
 
 
 def test_a_scan_of_an_earlier_version_has_no_topics(root: Path) -> None:

@@ -18,6 +18,7 @@ from kafka_rollout.base.findings import Check
 from kafka_rollout.base.system.files import write_file
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli import show
+from kafka_rollout.cli.commands.stored import print_downgrade_options
 from kafka_rollout.cli.options import AsJson, CommandConfig
 from kafka_rollout.cli.usage import nearest
 from kafka_rollout.clusters.inventory import get_cluster
@@ -72,6 +73,14 @@ def check(
     history: Annotated[
         bool, typer.Option("--history", help="List the scheduled checks of --cluster, newest first, and end.")
     ] = False,
+    down: Annotated[
+        bool,
+        typer.Option(
+            "--down",
+            help="Show to which older releases --cluster can go down, and end: coordinator logs, levels, methods, "
+            "history. Reads the stored scans, checks and runs; without a fresh scan an option is unknown.",
+        ),
+    ] = False,
     list_checks: Annotated[bool, typer.Option("--list", help="List the checks and end.")] = False,
     only: Annotated[list[str] | None, typer.Option(metavar="ID", help="Run only this check. Repeatable.")] = None,
     skip: Annotated[list[str] | None, typer.Option(metavar="ID", help="Leave this check out. Repeatable.")] = None,
@@ -97,10 +106,8 @@ def check(
         for one in chosen:
             show.say(f"{one.id:26} {one.title}. docs/{one.page}")
         return
-    if history:
-        if cluster is None or bootstrap_server is not None:
-            raise UserError("--history needs a cluster of the inventory.", remedy="Add --cluster NAME.")
-        _print_history(get_cluster(cluster).name, as_json=as_json)
+    if history or down:
+        _print_stored(cluster if bootstrap_server is None else None, history=history, down=down, as_json=as_json)
         return
     if (bootstrap_server is None) == (cluster is None):
         raise UserError(
@@ -162,6 +169,20 @@ def _choose(only: Sequence[str], skip: Sequence[str]) -> tuple[Check, ...]:
     if not chosen:
         raise UserError("--only and --skip leave no check.", remedy="Remove one of them.")
     return chosen
+
+
+def _print_stored(cluster: str | None, *, history: bool, down: bool, as_json: bool) -> None:
+    if history and down:
+        raise UserError("--history and --down exclude each other.", remedy="Use one of them.")
+    if cluster is None:
+        option = "--history" if history else "--down"
+        raise UserError(f"{option} needs a cluster of the inventory.", remedy="Add --cluster NAME.")
+    settings = Settings.from_environment()
+    spec = get_cluster(cluster, settings)
+    if history:
+        _print_history(spec.name, as_json=as_json)
+    else:
+        print_downgrade_options(spec, settings, as_json=as_json)
 
 
 def _print_history(cluster: str, *, as_json: bool) -> None:

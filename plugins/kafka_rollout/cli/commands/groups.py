@@ -7,6 +7,7 @@ Exit codes: 0 done; 1 a broker does not respond; 3 a group cannot be moved, or w
 from __future__ import annotations
 
 from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -73,6 +74,14 @@ def _connect(ports: ClusterPorts, security: ClientSecurity | None) -> closing[Cl
 @app.command("list")
 def list_(
     cluster: ClusterName,
+    to: Annotated[
+        Goal | None,
+        typer.Option(
+            "--to",
+            help="Show for each group the steps of its move to this protocol in order, and how often its members must "
+            "be restarted. Exit code 3 if a group cannot be moved.",
+        ),
+    ] = None,
     records: WithRecords = True,
     as_json: AsJson = False,
     command_config: CommandConfig = None,
@@ -80,6 +89,9 @@ def list_(
     """List every group: type, protocol, assignors of its members, static members, lag. Marks Kafka Connect groups."""
     from kafka_rollout.client.coordinators import with_lag
 
+    if to is not None:
+        _plan(cluster, to, command_config, records=records, as_json=as_json)
+        return
     with open_ports(cluster, None, command_config) as (ports, _, security), _connect(ports, security) as connections:
         groups, note = _describe(ports, connections, records=records)
         groups = with_lag(ports.cluster.bootstrap_servers, security, groups)
@@ -106,30 +118,7 @@ def list_(
         show.say(note)
 
 
-def _of_member(group: DescribedGroup, member: GroupMember) -> str:
-    more = "" if member.all_assignors_known else " (other assignors are not reported)"
-    if group.type == CLASSIC and group.protocol_type != "consumer":
-        assignors = (
-            f"{group.assignor or 'no protocol'}, as in all members of the group"  # its own configuration is not used
-        )
-    else:
-        assignors = (", ".join(member.assignors) or "brokers' assignor") + more
-    kept = ", kept its partitions in the last rebalance" if member.kept_partitions else ""
-    static = f", static as {member.instance_id}" if member.instance_id else ""
-    return f"{member.client_id} at {member.host}{static}: {assignors}{kept}"
-
-
-@app.command("plan")
-def plan(
-    cluster: ClusterName,
-    to: Annotated[
-        Goal, typer.Option("--to", help="The protocol that the groups must use after the move.")
-    ] = Goal.COOPERATIVE,
-    records: WithRecords = True,
-    as_json: AsJson = False,
-    command_config: CommandConfig = None,
-) -> None:
-    """Show for each group the steps of the move in order, and how often its members must be restarted."""
+def _plan(cluster: str, to: Goal, command_config: Path | None, *, records: bool, as_json: bool) -> None:
     from kafka_rollout.client.coordinators import migration_policies
 
     with open_ports(cluster, None, command_config) as (ports, _, security), _connect(ports, security) as connections:
@@ -144,6 +133,19 @@ def plan(
         _print(plans, facts, to)
     if any(each.finding for each in plans):
         raise typer.Exit(RefusedError.exit_code)
+
+
+def _of_member(group: DescribedGroup, member: GroupMember) -> str:
+    more = "" if member.all_assignors_known else " (other assignors are not reported)"
+    if group.type == CLASSIC and group.protocol_type != "consumer":
+        assignors = (
+            f"{group.assignor or 'no protocol'}, as in all members of the group"  # its own configuration is not used
+        )
+    else:
+        assignors = (", ".join(member.assignors) or "brokers' assignor") + more
+    kept = ", kept its partitions in the last rebalance" if member.kept_partitions else ""
+    static = f", static as {member.instance_id}" if member.instance_id else ""
+    return f"{member.client_id} at {member.host}{static}: {assignors}{kept}"
 
 
 @app.command("watch")

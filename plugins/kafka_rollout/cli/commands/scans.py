@@ -36,6 +36,7 @@ app = typer.Typer(help=__doc__, no_args_is_help=True)
 
 ScannedCluster = Annotated[str, typer.Option("--cluster", "-c", help="Cluster of the scans.")]
 
+_NEWEST, _PREVIOUS = "newest", "previous"
 TREND = 30  # number of earlier scans on the page
 _SHOWN = 20  # number of changes, and of groups and ids per step, on a terminal
 _COLOURS = {
@@ -250,18 +251,32 @@ def scans_list(
     show.print_table(("Cluster", "Scan", "Records", "Bytes", "Partitions", "Failing releases"), cells)
 
 
-@app.command("show")
-def scans_show(
+@app.command("report")
+def scans_report(
     cluster: ScannedCluster,
     scan: Annotated[
         str, typer.Option("--scan", help="Name of a scan (see `scans list`), or the first characters of its name.")
-    ] = "newest",
+    ] = _NEWEST,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SCAN",
+            help="Compare with this earlier scan instead: better and worse verdicts, new and removed record kinds, "
+            f"growth. `{_PREVIOUS}`: with the scan before it.",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show a scan: the verdicts, and for each release that fails the remedies with their duration."""
     from kafka_rollout.run.store.opening import open_scan_history
 
-    kept = open_scan_history(cluster).get(scan)
+    history = open_scan_history(cluster)
+    kept = history.get(scan)
+    if against is not None:
+        earlier = _before(cluster, history, kept) if against == _PREVIOUS else history.get(against)
+        comparison = compare(earlier.load(), kept.load())
+        show.print_json(comparison) if as_json else _print_comparison(earlier, kept, comparison)
+        return
     result = kept.load()
     catalogue = get_catalogue()
     remedies = find_remedies(result, catalogue)
@@ -277,25 +292,6 @@ def scans_show(
         passed_over = ", ".join(map(str, tag.ignored_by))
         show.say(f"{passed_over} ignores {field}. {tag.loss}")
     show.say(f"report: {kept.page}")
-
-
-@app.command("compare")
-def scans_compare(
-    cluster: ScannedCluster,
-    before: Annotated[
-        str | None, typer.Option("--before", help="Name of the earlier scan; default: the scan before --after.")
-    ] = None,
-    after: Annotated[str, typer.Option("--after", help="Name of the later scan.")] = "newest",
-    as_json: AsJson = False,
-) -> None:
-    """Compare two scans: better and worse verdicts, new and removed record kinds, growth."""
-    from kafka_rollout.run.store.opening import open_scan_history
-
-    history = open_scan_history(cluster)
-    later = history.get(after)
-    earlier = _before(cluster, history, later) if before is None else history.get(before)
-    comparison = compare(earlier.load(), later.load())
-    show.print_json(comparison) if as_json else _print_comparison(earlier, later, comparison)
 
 
 def _before(cluster: str, history: SqlScanHistory, later: KeptScan) -> KeptScan:

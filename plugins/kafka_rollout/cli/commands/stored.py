@@ -1,4 +1,4 @@
-"""Commands about what is stored of clusters: the status, all clusters in one table, the downgrade options."""
+"""What is stored of clusters: the status, all clusters in one table, the downgrade options."""
 
 from __future__ import annotations
 
@@ -150,18 +150,13 @@ def _print_rows(rows: list[FleetRow]) -> None:
             show.say(f"  {column.title}: {value}")
 
 
-def downgrade_options(cluster: ClusterName, as_json: AsJson = False) -> None:
-    """Show to which older releases a cluster can go down: coordinator logs, levels, methods, history.
-
-    Reads the stored scans, checks and runs with their age, not the cluster. Without a fresh scan an option is unknown.
-    Metadata logs and losses are not part of it: `downgrade --dry-run` checks them. Exit code 0 also if nothing is open.
-    """
+def print_downgrade_options(spec: ClusterSpec, settings: Settings, *, as_json: bool) -> None:
+    """Print to which older releases a cluster can go down. Reads the stored scans, checks and runs, not the cluster."""
     from kafka_rollout.wiring.stored_state import read_options
 
-    settings = Settings.from_environment()
-    found = read_options(get_cluster(cluster, settings), settings)
+    found = read_options(spec, settings)
     if found is None:
-        raise UserError(f"Cluster {cluster} has no options.")
+        raise UserError(f"Cluster {spec.name} has no options.")
     if as_json:
         show.print_json(to_json(found))
     else:
@@ -200,7 +195,7 @@ def _print_option(found: DowngradeOptions, option: Option) -> None:
             show.say(f"    {records.title}: {count(records.count, 'record')}{current} {verb}: {few(records.first)}")
         if log.kinds > len(log.records):
             show.say(
-                f"    {log.kinds - len(log.records)} more kinds: kafka-rollout scans show --cluster {found.cluster}"
+                f"    {log.kinds - len(log.records)} more kinds: kafka-rollout scans report --cluster {found.cluster}"
             )
     if option.state is not OptionState.CLOSED:
         for change in option.lowered:

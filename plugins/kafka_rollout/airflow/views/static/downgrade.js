@@ -51,7 +51,7 @@ function logOf(found, log) {
 
 const fullList = (found) => (found.scan_run
   ? link("Full list with groups and remedies", reportOfScan(found.scan_dag_id, found.scan_run), "_blank")
-  : h("code", { key: "list" }, `kafka-rollout scans show --cluster ${found.cluster} --scan ${found.scan}`));
+  : h("code", { key: "list" }, `kafka-rollout scans report --cluster ${found.cluster} --scan ${found.scan}`));
 
 const fact = (name, value) => value && h("div", { key: name, class: "fact" }, h("dt", null, name), h("dd", null, value));
 
