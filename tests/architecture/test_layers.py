@@ -19,6 +19,7 @@ WITH_A_LIBRARY = {
     "formats/codecs.py": {"cramjam", "crc32c", "lz4", "backports"},
 }
 WITH_THREADS_AND_NAMES = {  # of this process and host
+    "lowering/live.py": {"threading"},
     "lowering/lowered_snapshot.py": {"socket"},
     "observation/claimed.py": {"threading"},
     "report/check_registry.py": {"threading"},

@@ -14,8 +14,9 @@ metadata_log/log_choice.py has the invariants.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
+from threading import Lock
 from typing import NoReturn, TypeVar
 
 from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError
@@ -55,7 +56,7 @@ from kafka_rollout.observation.each_node import on_each
 from kafka_rollout.observation.node_logs import read_last_error
 from kafka_rollout.observation.node_starts import Starts, starting
 from kafka_rollout.observation.node_steps import refuse_other_release
-from kafka_rollout.observation.outage import controllers_were_started_again, stop_of_all_is_under_way
+from kafka_rollout.observation.outage import Restart, controllers_were_started_again, stop_of_all_is_under_way
 from kafka_rollout.observation.run import ReadRun, Run
 from kafka_rollout.ports.cluster import PreparedSnapshot
 from kafka_rollout.preparation.frozen_plan import check_run, refuse_new_blockers
@@ -134,21 +135,24 @@ def _lower_once(run: Run, starts: Starts, opened: ExitStack) -> str:
         prepared = opened.enter_context(_prepare(run))
         refuse_held(run, _GATE, _STOP, is_prepared=True)  # large logs can take many minutes
         return _lower(run, starts, prepared, opened)
-    if controllers_were_started_again(run) and quorum_lacks(run):
-        _end_try(Controllers(run, starts))
+    again = controllers_were_started_again(run)
+    if again.is_possible and quorum_lacks(run):
+        _end_try(Controllers(run, starts), again)
     return _lower(run, starts, None, opened)
 
 
-def _end_try(controllers: Controllers) -> None:
-    """End the try of a killed call whose controllers something else has started on their old logs: the chosen log lacks
-    what they wrote since.
+def _end_try(controllers: Controllers, again: Restart) -> None:
+    """End the try of a killed call while a majority of the controllers runs, or can run, on the old logs: a log that
+    was chosen lacks what they wrote since.
 
     Returns if a leader was elected on the snapshot in the meantime. Else every controller is started on its old log,
     and HeldError is raised: another stop begins in its gate. Nothing holds this, because it stops no controller with
     an old log, and only the run can return the others to theirs. Raises TransientError while the level is unknown, and
     as `finish_undo`.
     """
-    run, why = controllers.run, "The controllers were started again after the log was chosen."
+    run, why = controllers.run, "The controllers run again, or still run, after an earlier stop began."
+    if again.unknown:
+        why = f"The controllers can run again after an earlier stop began: {again.unknown}"
     is_written = projections.snapshot_is_written(run.history.events())  # else it is on none of them
     with run.ports.runtime.short_timeouts():
         level = until(
@@ -160,7 +164,8 @@ def _end_try(controllers: Controllers) -> None:
         if level is None and is_written:
             raise TransientError(
                 f"{why} It is unknown which log they use: {quorum_lacks(run)}",
-                remedy="Find out in the logs of the controllers why, then repeat the step. Nothing was stopped.",
+                remedy="Nothing was stopped. Find out why in the logs of the controllers, and repeat the step when "
+                "every host responds.",
             )
         run.history.record(OfflineUndoing(sentence=why))
         _finish_undo(controllers, why, level)
@@ -378,6 +383,8 @@ class Controllers:
 
     not_started: dict[int, str] = field(default_factory=dict)
     """Node id → reason, of controllers that the last start did not start."""
+    spare: Lock = field(default_factory=Lock)
+    """Held from the decision that the others keep their majority without a controller until it was started again."""
 
     @property
     def responding(self) -> tuple[NodeSpec, ...]:
@@ -592,8 +599,12 @@ def _return_to_old_logs(controllers: Controllers, why: str, error: BaseException
             if runs and epoch is None and not _can_have_snapshot(run, node):
                 _record_restored(run.ports, node, "It runs on its old log.")
                 return
-            _stop_spare(controllers, node)
-            _restore(run, node, epoch)
+            with controllers.spare if runs else nullcontext():
+                if runs:
+                    _stop_spare(controllers, node)
+                _restore(run, node, epoch)  # refuses one that was started in between
+                _start_unless_it_runs(controllers.starts, node)
+            return
         _start_unless_it_runs(controllers.starts, node)
 
     done = on_each(restore, run.cluster.controllers)
@@ -645,10 +656,9 @@ def _can_have_snapshot(run: ReadRun, node: NodeSpec) -> bool:
 
 
 def _stop_spare(controllers: Controllers, node: NodeSpec) -> None:
-    """Stop a controller that is to be restored, unless the others would lose their majority by it."""
+    """Stop a controller that is to be restored, unless the others would lose their majority by it. The caller holds
+    `Controllers.spare`."""
     run = controllers.run
-    if run.ports.runtime.process(node).pid is None:
-        return
     others = [other for other in run.cluster.controllers if other != node]
     running = [one for one, seen in on_each(run.ports.runtime.process, others).done.items() if seen.pid is not None]
     if served_level(run.ports) is not None and not has_majority(controllers.voters, running):

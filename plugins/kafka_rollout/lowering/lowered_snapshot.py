@@ -180,11 +180,10 @@ def quorum_lacks(run: ReadRun) -> str:
     level, active = run.plan.levels[METADATA_VERSION], ask_active(run.ports)
     if active.node is None or active.features is None:
         return active.lacks
-    leader, features, found = active.node.node_id, active.features, active.level
-    # A controller before 3.5 reports no levels at all. One that was just elected reports them without an epoch.
-    if found is None and (features.supported or features.without_quorum):
+    leader, found = active.node.node_id, active.level
+    if found is None:  # one that was just elected; no plan lowers the level of controllers that never report it
         return f"controller {leader} does not report metadata.version yet."
-    return "" if found in (None, level) else f"metadata.version is {found} on controller {leader}, not {level}."
+    return "" if found == level else f"metadata.version is {found} on controller {leader}, not {level}."
 
 
 def refuse_running(run: ReadRun, chosen: Sequence[NodeSpec]) -> None:

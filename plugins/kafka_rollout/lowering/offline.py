@@ -101,8 +101,9 @@ def stop_all(run: Run) -> tuple[int, ...]:
 
     Before the first stop everything is checked again, and the state that cannot be read later is recorded; also if all
     nodes run again since an earlier one. Raises HeldError while something holds this stop; while nodes are down by it,
-    nothing does. Raises RefusedError if the controllers were started again after the log was chosen. A controller that
-    hangs in its shutdown is killed after WITHOUT_QUORUM_S, as the approval shows. Returns the stopped ids.
+    nothing does. Raises RefusedError if the controllers were started again after the log was chosen, and TransientError
+    while that is unknown. A controller that hangs in its shutdown is killed after WITHOUT_QUORUM_S, as the approval
+    shows. Returns the stopped ids.
     """
     run, release_step = _begin(run, "Stop all nodes")
     acting = run.ports.lock.acting(run.cluster.name, run.ports.run_id, "Stopping all nodes")
@@ -440,10 +441,18 @@ def _refuse_after_undo(ports: ReadPorts) -> None:
 
 
 def _refuse_other_logs(run: Run) -> None:
-    """Raise RefusedError if the controllers write their own logs again: the chosen one can lack what they wrote."""
+    """Raise RefusedError if the controllers write their own logs again: the chosen one can lack what they wrote. Raise
+    TransientError while that is unknown."""
     events = run.history.events()
-    is_chosen = chosen_log(events) is not None and not projections.has_passed_no_return(events)
-    if is_chosen and were_started_again(run):
+    if chosen_log(events) is None or projections.has_passed_no_return(events):
+        return
+    again = were_started_again(run)
+    if again.unknown:
+        raise TransientError(
+            f"It is unknown whether the controllers were started again after the log was chosen: {again.unknown}",
+            remedy="Nothing was stopped. Repeat the step when every host responds.",
+        )
+    if again.is_seen:
         raise RefusedError(
             "The controllers were started again after the log was chosen, so it can lack newer records. Nothing was "
             "stopped.",

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 from kafka_rollout.base.errors import RolloutError
+from kafka_rollout.base.wording import few
 from kafka_rollout.metadata_log.log_choice import has_majority
 from kafka_rollout.metadata_log.outage import (
     not_serving,
@@ -32,6 +36,19 @@ from kafka_rollout.run.step_events import (
 from kafka_rollout.run.view import RunView
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restart:
+    """Whether controllers with a majority run on their own logs after the stop of all nodes or controllers began."""
+
+    is_seen: bool = False
+    unknown: str = ""
+    """Why it cannot be seen: controllers that do not respond would make it a majority."""
+
+    @property
+    def is_possible(self) -> bool:
+        return self.is_seen or bool(self.unknown)
+
+
 def stop_of_all_is_under_way(run: Run) -> bool:
     """Return whether nodes are down, or go down, by the stop of all nodes or controllers of this try: nothing holds it,
     because it must start them again.
@@ -57,24 +74,19 @@ def stop_of_all_is_under_way(run: Run) -> bool:
     down = {node_id for node_id, is_found in seen.items() if is_found}
     # Without a broker nothing is served, and no check could pass: only the steps of this stop start them again.
     serves_none = down >= {node.node_id for node in run.cluster.brokers}
-    return bool(down) and (is_live or serves_none or not were_started_again(run))
+    return bool(down) and (is_live or serves_none or not were_started_again(run).is_possible)
 
 
-def controllers_were_started_again(run: Run) -> bool:
-    """Return whether a majority of the voters run without the chosen log of a live downgrade, so that they can serve.
+def controllers_were_started_again(run: Run) -> Restart:
+    """Return whether a majority of the voters run without the snapshot of a live downgrade, so that they can serve.
 
-    The log was chosen while a majority was stopped, so something else has started them since. The undo starts them,
-    too, and what it decided stays.
+    A log is chosen while a majority is stopped, so something else has started them since. Before the choice, they were
+    started again or not stopped yet. The undo starts them, too, and what it decided stays.
     """
     events = run.history.events()
-    if projections.chosen_log(events) is None or any(
-        projections.has_event(events, kind) for kind in (OfflineUndoing, LiveKept, LiveLowered)
-    ):
-        return False
-    voters, installed = projections.voters_before_stop(events) or (), projections.installed_on(events)
-    asked = [one for one in run.cluster.controllers if one.node_id in voters and one.node_id not in installed]
-    seen = on_each(run.ports.runtime.process, asked).done
-    return has_majority(voters, [node_id for node_id, process in seen.items() if process.pid is not None])
+    if any(projections.has_event(events, kind) for kind in (OfflineUndoing, LiveKept, LiveLowered)):
+        return Restart()
+    return _find_restart(run, lambda node: run.ports.runtime.process(node).pid is not None)
 
 
 def stop_of_all_is_over(run: ReadRun) -> bool:
@@ -91,11 +103,10 @@ def stop_of_all_is_over(run: ReadRun) -> bool:
     )
 
 
-def were_started_again(run: Run) -> bool:
+def were_started_again(run: Run) -> Restart:
     """Return whether a majority of the voters run their old release and their own logs again, in processes that were
     started since the stop of all nodes of this try."""
-    events, step = run.history.events(), offline_release_step(run.plan)
-    voters, installed = projections.voters_before_stop(events) or (), projections.installed_on(events)
+    step = offline_release_step(run.plan)
 
     def is_new(node: NodeSpec) -> bool:
         before, process = run.history.load_before_stop(step.key, node.node_id), run.ports.runtime.process(node)
@@ -103,9 +114,19 @@ def were_started_again(run: Run) -> bool:
             return False
         return last_started_release(run.ports, node) != step.to_release
 
+    return _find_restart(run, is_new)
+
+
+def _find_restart(run: Run, is_again: Callable[[NodeSpec], bool]) -> Restart:
+    """Ask each voter without the snapshot. One that does not respond can run."""
+    events = run.history.events()
+    voters, installed = projections.voters_before_stop(events) or (), projections.installed_on(events)
     asked = [one for one in run.cluster.controllers if one.node_id in voters and one.node_id not in installed]
-    seen = on_each(is_new, asked).done
-    return has_majority(voters, [node_id for node_id, is_found in seen.items() if is_found])
+    seen = on_each(is_again, asked)
+    again = {node_id for node_id, is_found in seen.done.items() if is_found}
+    is_seen = has_majority(voters, again)
+    is_unknown = not is_seen and has_majority(voters, again | seen.failed.keys())
+    return Restart(is_seen=is_seen, unknown=few(list(seen.problems.values())) if is_unknown else "")
 
 
 def check_service(ports: ClusterPorts, unserved_at: float = 0.0) -> bool:

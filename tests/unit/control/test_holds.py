@@ -363,6 +363,86 @@ def test_controllers_that_were_started_after_the_choice_of_the_log_keep_running_
     assert "metadata.version is 29 on the controllers" in str(world.stop_patiently())
 
 
+@pytest.mark.parametrize("level", ["known", "unknown"])
+def test_no_controller_stops_while_a_silent_host_can_hide_a_majority_on_the_old_logs(
+    staged: Callable[..., World], monkeypatch: pytest.MonkeyPatch, level: str
+) -> None:
+    world = staged(LIVE)
+
+    def killed(*_: object, **of: object) -> None:
+        raise KilledError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FakeMetadataLogs, "install", killed)
+        patch.setattr(live, "undo_or_continue", killed)
+        with pytest.raises(KilledError):
+            world.stop()
+    world.start_all(besides=3)
+    world.cluster.unreachable = {2}
+    stops = list(world.cluster.stops)
+    world.ask(PauseAsked)
+    with monkeypatch.context() as patch:
+        if level == "unknown":
+            patch.setattr(live, "served_level", lambda ports: None)
+        with pytest.raises(TransientError, match=r"The controllers can run again .* The host of node 2 cannot be"):
+            world.stop()
+    assert world.cluster.stops == stops
+    assert world.cluster.runs(3) is (level == "known"), "on its old log, as the others"
+    world.cluster.unreachable = set()
+    with pytest.raises(HeldError):
+        world.stop()
+    assert world.cluster.stops == stops
+    world.ask(ResumeAsked)
+    assert "metadata.version is 29 on the controllers" in str(world.stop_patiently())
+    assert world.cluster.violations == []
+
+
+def test_a_majority_that_still_runs_after_a_killed_stop_is_held_with_the_stopped_controller_started(
+    staged: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, stop = staged(LIVE), FakeRuntime.stop
+
+    def stops_one(runtime: FakeRuntime, node: NodeSpec, **limits: Any) -> None:
+        if node.node_id != 1:
+            raise KilledError
+        stop(runtime, node, **limits)
+
+    def killed(*_: object) -> None:
+        raise KilledError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FakeRuntime, "stop", stops_one)
+        patch.setattr(live, "undo_or_continue", killed)
+        with pytest.raises(KilledError):
+            world.stop()
+    world.ask(PauseAsked)
+    for held in ("the stop begins anew", "paused by bob"):
+        with pytest.raises(HeldError, match=held):
+            world.stop()
+    assert world.cluster.stops == [1]
+    assert world.cluster.runs(1)
+    world.ask(ResumeAsked)
+    assert "metadata.version is 29 on the controllers" in str(world.stop_patiently())
+
+
+@pytest.mark.parametrize("is_chosen", [False, True], ids=["before the choice", "after the choice"])
+def test_no_node_stops_while_a_silent_host_can_hide_that_the_cluster_serves_again(
+    staged: Callable[..., World], *, is_chosen: bool
+) -> None:
+    world = staged(OFFLINE)
+    world.stop()
+    if is_chosen:
+        choose(Run(world.ports, world.plan))
+    world.start_all(besides=3)
+    world.cluster.unreachable = {2}
+    stops = list(world.cluster.stops)
+    with pytest.raises(
+        (RefusedError, TransientError), match="unknown whether the controllers" if is_chosen else "node 2"
+    ):
+        world.stop()
+    assert world.cluster.stops == stops
+
+
 def test_controllers_that_somebody_started_on_the_snapshot_are_not_stopped(
     staged: Callable[..., World], monkeypatch: pytest.MonkeyPatch
 ) -> None:

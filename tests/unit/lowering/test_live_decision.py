@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
+from threading import Barrier, BrokenBarrierError
 from typing import Any
 
 import pytest
 
 from kafka_rollout.base.errors import RefusedError, TransientError
+from kafka_rollout.control import lock
+from kafka_rollout.control.claims import claiming
 from kafka_rollout.lowering import live
 from kafka_rollout.metadata_log.log_choice import NodeLog
 from kafka_rollout.metadata_log.losses import Loss
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts
+from kafka_rollout.observation.node_starts import Starts
 from kafka_rollout.observation.run import Run
 from kafka_rollout.run.events import has, newest
 from kafka_rollout.run.step_events import LiveKept, OfflineSnapshotWritten, OfflineStopping, OfflineUndoing
 from tests.fakes.cluster import R431, FakeCluster
 from tests.fakes.metadata_logs import FakeMetadataLogs
+from tests.fakes.runtime import FakeRuntime
 from tests.unit.lowering.test_live import CONTROLLERS, approved, is_lowered
 from tests.unit.lowering.test_offline import R421
 
@@ -93,3 +99,26 @@ def test_the_running_release_writes_the_snapshot_because_it_loads_it_first(
     written = newest(ports.run.events(), OfflineSnapshotWritten)
     assert written is not None
     assert written.proved_by == (R431, R421)
+
+
+def test_of_the_controllers_that_are_restored_only_one_at_a_time_is_spared_by_the_others(
+    world: FakeCluster, ports: ClusterPorts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of three would find the two others running, if they were asked at the same time."""
+    run, stop, together = Run(ports, approved(ports)), FakeRuntime.stop, Barrier(2)
+    running: list[int] = []
+
+    def all_at_once(runtime: FakeRuntime, node: NodeSpec, **limits: Any) -> None:
+        with suppress(BrokenBarrierError):
+            together.wait(0.2)
+        stop(runtime, node, **limits)
+        running.append(sum(world.runs(node_id) for node_id in CONTROLLERS))
+
+    monkeypatch.setattr(FakeRuntime, "stop", all_at_once)
+    monkeypatch.setattr(live, "served_level", lambda ports: 30)
+    monkeypatch.setattr(live, "_can_have_snapshot", lambda *given: True)
+    lock.acquire_lock(ports, "A test.")
+    with ports.lock.acting(run.cluster.name, ports.run_id, "A test"), claiming(ports, run.cluster.controllers):
+        live._return_to_old_logs(live.Controllers(run, Starts(run)), "A test.", None, epoch=None)
+    assert running == [2, 2, 2]
+    assert all(world.runs(node_id) for node_id in CONTROLLERS)
