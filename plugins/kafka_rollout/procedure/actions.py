@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
-from kafka_rollout.base.errors import RefusedError, SkippedStepError, TransientError
+from kafka_rollout.base.errors import FatalError, RefusedError, SkippedStepError, TransientError
 from kafka_rollout.base.findings import Verdict, all_findings
 from kafka_rollout.base.internal_topics import COORDINATOR_TOPICS
 from kafka_rollout.base.wording import few
@@ -36,7 +36,7 @@ from kafka_rollout.run.events import ApprovalOf, Observed, Rolled, newest
 from kafka_rollout.run.projections.observations import observed_of
 from kafka_rollout.run.projections.open_batches import is_rollback_decided
 from kafka_rollout.run.projections.runs import run_of
-from kafka_rollout.run.proofs import find_unreturned
+from kafka_rollout.run.proofs import find_unfinished_starts, find_unreturned
 from kafka_rollout.run.step_events import ComparedAfter, ScanEvaluated
 
 
@@ -312,6 +312,8 @@ def compare_after_rollback(call: StepCall) -> dict[str, int]:
 
 
 def _compare(call: StepCall, after: ComparedAfter) -> dict[str, int]:
+    """Compare, as a part of every run that starts nodes. Raises FatalError, when it has compared, if commands after a
+    start of the run have not ended without an error."""
     found = state_comparison.compare_with_state(call.run, after)
     for difference in found:
         if difference.fails:
@@ -319,6 +321,8 @@ def _compare(call: StepCall, after: ComparedAfter) -> dict[str, int]:
         else:
             by = "accepted" if difference.accepted else "expected" if difference.foretold else "by clients"
             call.log.info("%s (%s)", difference.sentence, by)
+    if left := find_unfinished_starts(call.ports.run.events(), call.ports.cluster):
+        raise FatalError(f"{left.sentence[0].upper()}{left.sentence[1:]}.", remedy=left.remedy)
     return {"differences": len(found), "not_in_the_plan": sum(difference.fails for difference in found)}
 
 

@@ -75,7 +75,6 @@ from kafka_rollout.run.projections.nodes import has_stopped_nodes
 from kafka_rollout.run.projections.offline import stop_has_begun
 from kafka_rollout.run.projections.open_batches import RollOf
 from kafka_rollout.run.projections.runs import has_plan, is_plan_refused
-from kafka_rollout.run.proofs import find_unfinished_starts
 from kafka_rollout.run.step_events import TrafficCompared
 from kafka_rollout.run.view import RunView
 
@@ -166,9 +165,6 @@ class Runner:
                     continues=self._continues_at,
                 )
                 self._step(COMPARE_AFTER_ROLLBACK.id, COMPARE_AFTER_ROLLBACK)
-                left = find_unfinished_starts(self.ports.run.events(), self.ports.cluster)
-                if left is not None and not self.stopped:
-                    raise FatalError(f"{left.sentence[0].upper()}{left.sentence[1:]}.", remedy=left.remedy)
         except RolloutError as error:
             self.error = error
         for task_id, step in self.procedure:

@@ -87,7 +87,8 @@ def find_unfinished_starts(events: Sequence[Event], cluster: ClusterSpec) -> Gap
         return None
     return Gap(
         sentence=f"the commands after the start of {nodes(left)} have not ended without an error",
-        remedy="Fix after_start in the inventory, or what it needs. Then repeat the rollback, which runs it again.",
+        remedy="Fix after_start in the inventory, or what it needs. Then repeat the command of the run, or clear the "
+        "task that started these nodes with all downstream tasks: it runs the commands again.",
     )
 
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-from kafka_rollout.base.errors import RefusedError, SkippedStepError
+from kafka_rollout.base.errors import FatalError, RefusedError, SkippedStepError
 from kafka_rollout.cli.answers import TerminalAnswers
 from kafka_rollout.features.min_isr import MIN_ISR
 from kafka_rollout.features.requests import FeatureAction
 from kafka_rollout.model.contents import ClusterInventory
 from kafka_rollout.model.state import CheckpointFile
+from kafka_rollout.model.topology import HostCommand, ServiceSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.observation.run import Run
 from kafka_rollout.planning.request import FinalizePolicy, Request
@@ -25,14 +27,26 @@ from kafka_rollout.preparation.state_comparison import (
     record_state,
     refuse_unaccepted_differences,
 )
-from kafka_rollout.procedure.actions import compare_after_rollback
+from kafka_rollout.procedure.actions import (
+    compare_after_downgrade,
+    compare_after_levels,
+    compare_after_roll,
+    compare_after_rollback,
+)
 from kafka_rollout.procedure.kinds import FEATURES, UPGRADE
 from kafka_rollout.procedure.step import Procedure, StepCall
 from kafka_rollout.report.builders import build_report
 from kafka_rollout.report.run_report import Outcome, list_gaps
 from kafka_rollout.run.events import Approval, ApprovalOf, Decision, Words, events_of
 from kafka_rollout.run.ports import Answer, Question
-from kafka_rollout.run.step_events import ComparedAfter, ContentsCompared, DefaultSet, Started
+from kafka_rollout.run.step_events import (
+    ComparedAfter,
+    ContentsCompared,
+    DefaultSet,
+    Started,
+    StartFinished,
+    StartingWithCommands,
+)
 from tests.acls import read_acl
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import FakeAdmin, fake_ports
@@ -279,6 +293,28 @@ def test_after_a_rollback_nothing_of_the_target_is_expected(ports: ClusterPorts)
     assert [one for one in compare_with_state(rolled, ComparedAfter.ROLLBACK) if one.fails]
     with pytest.raises(SkippedStepError, match="has not passed for nodes"):
         compare_after_rollback(StepCall(ports=ports, request=request, plan_or_none=plan))
+
+
+@pytest.mark.parametrize(
+    "compare", [compare_after_roll, compare_after_levels, compare_after_downgrade, compare_after_rollback]
+)
+def test_no_run_succeeds_with_a_command_after_a_start_that_did_not_end(
+    tmp_path: Path, compare: Callable[[StepCall], object]
+) -> None:
+    """Each procedure that starts nodes ends with one of these steps, in a shell and in a DAG."""
+    cluster = FakeCluster(R391)
+    service = ServiceSpec(host="host", after_start=(HostCommand(command="undrain", timeout_s=60.0),))
+    nodes = tuple(replace(node, service=service) for node in cluster.spec.nodes)
+    cluster.spec = replace(cluster.spec, nodes=nodes)
+    ports = fake_ports(cluster, tmp_path)
+    call = StepCall(ports=ports, request=Request(target=R431), plan_or_none=plan_upgrade(ports, R431, finalize=False))
+    record_state(ports)
+    ports.run.record(StartingWithCommands(node_id=12, commands=1, at_most_s=60.0))
+    with pytest.raises(FatalError, match="The commands after the start of node 12 have not ended without an error"):
+        compare(call)
+    assert len(comparisons(ports)) == 1, "the outcome tells what differs all the same"
+    ports.run.record(StartFinished(node_id=12, seconds=1.0))
+    compare(call)
 
 
 @pytest.mark.parametrize("after", [one for one in ComparedAfter if one is not ComparedAfter.APPROVAL])

@@ -13,12 +13,12 @@ from kafka_rollout.control.approval import record_approval
 from kafka_rollout.gates.gate import GatePolicy
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.run_of import RunOf
-from kafka_rollout.model.topology import HostCommand, ServiceSpec
+from kafka_rollout.model.topology import HostCommand, NodeSpec, ServiceSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.observation.run import NodeRun, Run
 from kafka_rollout.preparation.plan_making import plan_change
 from kafka_rollout.roll import loop
-from kafka_rollout.roll.node import replace_node, replace_nodes, restart_node
+from kafka_rollout.roll.node import finish_nodes, replace_node, replace_nodes, restart_node
 from kafka_rollout.roll.walk import roll_release_steps
 from kafka_rollout.run.events import ApprovalOf, Decision, events_of
 from kafka_rollout.run.projections.nodes import unfinished_starts
@@ -26,6 +26,7 @@ from kafka_rollout.run.step_events import Started, StartFinished, StartUnfinishe
 from tests.fakes.cluster import R391, R431, FakeCluster, make_spec
 from tests.fakes.dying_files import KilledError
 from tests.fakes.ports import fake_ports, in_step
+from tests.fakes.runtime import FakeRuntime
 from tests.plans import upgrade_request
 
 RELEASE_STEP = "3.9.1-to-4.3.1"
@@ -117,6 +118,38 @@ def test_the_commands_of_a_part_of_a_batch_run_again_before_its_next_stop(tmp_pa
     fails.clear()
     assert roll_release_steps(Run(ports, plan), QUICK, continues=lambda *_: True)
     assert ran.count(12) == 1
+    assert not unfinished_starts(ports.run.events())
+
+
+@pytest.mark.parametrize("is_raised", [False, True], ids=["its process ends", "its start fails"])
+def test_a_command_that_failed_while_another_node_of_the_batch_is_down_runs_again_when_that_node_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_raised: bool
+) -> None:
+    cluster, ran = FakeCluster(R391, spec=make_spec(brokers=6)), list[int]()
+    ports, plan = bench(cluster, tmp_path)
+    run, step, start = Run(ports, plan), plan.release_steps[0], FakeRuntime.start
+    batch = [cluster.spec.node(node_id) for node_id in BATCH]
+
+    def start_or_raise(runtime: FakeRuntime, node: NodeSpec) -> None:
+        if node.node_id == 15 and is_raised:
+            raise FatalError("The start of node 15 failed.")
+        start(runtime, node)
+
+    def fail(node_id: int) -> None:
+        raise FatalError(f"Command 1 of after_start of node {node_id} failed.", remedy="Fix it.")
+
+    cluster.on_started, cluster.cannot_start = fail, {(15, R431)}
+    with monkeypatch.context() as patch:
+        patch.setattr(FakeRuntime, "start", start_or_raise)
+        with pytest.raises(FatalError, match=r"start of node 15 failed" if is_raised else r"after_start of node 12"):
+            replace_nodes(run, step, batch)
+    assert (cluster.runs(12), cluster.runs(15)) == (True, False)
+    assert [event.node_id for event in events_of(ports.run.events(), StartUnfinished)] == [12]
+    assert unfinished_starts(ports.run.events()) == {*BATCH}
+    cluster.on_started, cluster.cannot_start = ran.append, set()
+    restart_node(NodeRun(run, *in_step(ports, plan, RELEASE_STEP, 15)))
+    finish_nodes(run, step, batch)
+    assert ran == [15, 12]
     assert not unfinished_starts(ports.run.events())
 
 
