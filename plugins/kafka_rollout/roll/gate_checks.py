@@ -62,7 +62,7 @@ from kafka_rollout.preparation.proved_roll import check_running_nodes
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.roll.log_starts import check_log_starts, describe_uncompared
 from kafka_rollout.roll.metadata_logs import check_metadata_logs
-from kafka_rollout.roll.moved_coordinators import check_moved_coordinators
+from kafka_rollout.roll.moved_coordinators import StopObservation, check_moved_coordinators
 from kafka_rollout.run.projections.nodes import behind_s
 from kafka_rollout.run.projections.observations import finalization, last_failing_offset
 from kafka_rollout.run.projections.offline import describe_lost_disk, describe_unreached
@@ -158,7 +158,7 @@ RECENT = RecentChecks()
 def check_gate(
     run: Run,
     gate: Gate,
-    observed: Callable[[], ClusterState] | None = None,
+    observed: Callable[[], StopObservation] | None = None,
     *,
     not_before: float = 0.0,
 ) -> GateCheck:
@@ -205,7 +205,7 @@ def observe_all(ports: ReadPorts, *, min_isr_age_s: float = 0.0) -> ClusterState
 def _before_stop(
     run: Run,
     gate: Gate,
-    observed: Callable[[], ClusterState] | None = None,
+    observed: Callable[[], StopObservation] | None = None,
     not_before: float = 0.0,
 ) -> GateCheck:
     release_step, node = gate.subject
@@ -221,10 +221,10 @@ def _before_stop(
     begin = check_begin(run, gate, not_before=not_before)
     if begin.is_held:
         return begin
-    state = observe_all(run.ports) if observed is None else observed()
-    seen = _check_stop(run, state, node, gate.together)
+    of_stop = StopObservation(observe_all(run.ports)) if observed is None else observed()
+    seen = _check_stop(run, of_stop.state, node, gate.together)
     leaving = frozenset(one.node_id for one in (node, *gate.together))
-    moved = check_moved_coordinators(run, state, leaving) if seen.passes else ()
+    moved = check_moved_coordinators(run, of_stop, leaving) if seen.passes else ()
     return replace(seen, conditions=(*begin.conditions, *seen.conditions, *moved))
 
 
@@ -333,6 +333,12 @@ def _is_back(run: Run, gate: Gate) -> GateCheck:
         )
         starts = check_log_starts(run, gate, accepted)
         seen = replace(seen, conditions=(*seen.conditions, loaded, *tiered, *missed, *starts))
+        # No gate before a stop follows, which would ask the others. After a stop of all nodes, no broker of the newer
+        # release has written since each of them was asked.
+        if seen.passes and is_last and release_step.starts_older and run.plan.lowering is not Lowering.OFFLINE:
+            of_others = StopObservation(observe_all(run.ports))
+            moved = check_moved_coordinators(run, of_others, frozenset({node.node_id}))
+            seen = replace(seen, conditions=(*seen.conditions, *moved))
         uncompared = describe_uncompared(run, gate)
         return replace(seen, details={**seen.details, "not compared": uncompared}) if uncompared else seen
     asked = f"preferred leaders of {len(elsewhere)} partitions"
@@ -591,7 +597,7 @@ def check_gates(
     """
     # The gates before the stops of a batch are of one moment. Older values can only make a gate pass or wait: the check
     # right before the stop reads all of them again.
-    observed = cache(lambda: observe_all(run.ports, min_isr_age_s=MIN_ISR_AGE_S))
+    observed = cache(lambda: StopObservation(observe_all(run.ports, min_isr_age_s=MIN_ISR_AGE_S)))
     for gate, watch in zip(gates, watches, strict=True):
         if watch.is_done:
             continue

@@ -41,6 +41,7 @@ from kafka_rollout.planning.findings.hosts import CLOCK_SKEW_S
 from kafka_rollout.preparation.frozen_plan import check_plan
 from kafka_rollout.roll.gate_checks import check_stop_is_safe, load_before_stop, observe_all
 from kafka_rollout.roll.metadata_logs import make_readable
+from kafka_rollout.roll.moved_coordinators import StopObservation
 from kafka_rollout.roll.stop import check_batch, files_once, prepare_stop, refuse_unread, refuse_unsafe_node_stop
 from kafka_rollout.run.events import ApprovalOf
 from kafka_rollout.run.projections.nodes import unfinished_starts
@@ -94,7 +95,7 @@ def replace_nodes(
                 _refuse_unexplained_absence(NodeRun(run, release_step, node))
         claimed.enter_context(claiming(run.ports, needed))  # before the observations that allow the stop
         begun = False  # a pause does not begin between the drains of a batch
-        whole, gates = cache(lambda: observe(run.ports)), cache(lambda: observe_all(run.ports))
+        whole, gates = cache(lambda: observe(run.ports)), cache(lambda: StopObservation(observe_all(run.ports)))
         files = files_once(run)
         once = cache(partial(refuse_unread, run, release_step, stopping, files))
         read = (lambda _: once()) if len(nodes) > 1 else None

@@ -61,6 +61,7 @@ from kafka_rollout.releases.facts import SHARE_VERSION, enables_share_groups
 from kafka_rollout.roll.gate_checks import check_gate, check_stop_is_safe, check_stops_are_safe, observe_all
 from kafka_rollout.roll.log_starts import note_moved_starts
 from kafka_rollout.roll.metadata_logs import refuse_unreadable, starts_older_release
+from kafka_rollout.roll.moved_coordinators import StopObservation
 from kafka_rollout.run.events import RollbackClosed, RollbackUnread, events_of
 from kafka_rollout.run.projections.approvals import find_unaccepted_of_rollback
 from kafka_rollout.run.projections.nodes import (
@@ -73,7 +74,7 @@ from kafka_rollout.run.step_events import Stopping
 
 ReadFiles = Callable[[], tuple[dict[int, Mapping[str, str]], tuple[UnknownValue, ...]]]
 """Returns the files of all nodes, as `readable_configs`: a stop, or the first checks of a batch, read them once."""
-Shared = tuple[Callable[[], ClusterState], Callable[[], ClusterState], ReadFiles]
+Shared = tuple[Callable[[], ClusterState], Callable[[], StopObservation], ReadFiles]
 """Observations that the nodes of a batch share: of the whole cluster for findings, what gates need, and the files."""
 
 
@@ -186,12 +187,12 @@ def _check_stop(
     back = None if is_rollback_step(run.plan, release_step) else release_step.from_release
     found = led_back(NodeRun(run, release_step, node), release_step.to_release)
     run.ports.runtime.bring(found, release_step.to_release, back=back)
-    states: list[ClusterState] = []
+    given: list[StopObservation] = []
     began = run.ports.clock.now()  # a value from outside of an earlier gate does not count
 
-    def observe_again() -> ClusterState:
-        states.append(observed() if observed and not states else observe_all(run.ports))
-        return states[-1]
+    def observe_again() -> StopObservation:
+        given.append(observed() if observed and not given else StopObservation(observe_all(run.ports)))
+        return given[-1]
 
     seen = until(
         run.ports.clock,
@@ -200,7 +201,7 @@ def _check_stop(
         for_s=within_s,
     )
     refuse_unsafe_node_stop(NodeRun(run, release_step, node), seen)
-    return states[-1] if states else observe_again()
+    return (given[-1] if given else observe_again()).state
 
 
 def check_batch(

@@ -54,7 +54,7 @@ from kafka_rollout.run.events import (
 from kafka_rollout.run.projections.approvals import find_doubts, find_unaccepted_of_rollback
 from kafka_rollout.run.step_events import GatePassed
 from tests.acls import read_acl
-from tests.fakes.cluster import R340, R341, R391, R431, FakeCluster
+from tests.fakes.cluster import COMBINED, R340, R341, R391, R431, FakeCluster
 from tests.fakes.ports import FakeAdmin, fake_ports
 from tests.fakes.runtime import FakeRuntime
 from tests.plans import compare, plan_upgrade
@@ -520,3 +520,64 @@ def test_the_next_node_stops_only_if_what_moved_to_an_older_broker_is_loaded(
     else:
         cluster.coordinator_answers[MOVED] = "NONE"
     assert roll_back(run, QUICK, stop_asked=moves)
+
+
+@pytest.mark.parametrize(
+    ("answer", "logged", "waits_for"),
+    [
+        ("NONE", FINISHED, ""),
+        ("NOT_COORDINATOR", FINISHED, rf"does not serve 1 of 1 coordinator partition: {MOVED}"),
+        ("NONE", FAILED, "the log shows that the broker could not load .*unknown record type 15"),
+        ("NONE", "", rf"the log does not show the load of {MOVED}"),
+    ],
+    ids=["loaded", "not served", "failed", "not shown"],
+)
+def test_a_rollback_ends_only_if_what_its_last_stop_moved_is_loaded(
+    tmp_path: Path, answer: str, logged: str, waits_for: str
+) -> None:
+    """The last node is a combined one. The new leader is the preferred one, so the partition stays there."""
+    cluster = FakeCluster(R391, spec=COMBINED)
+    ports, plan = upgraded(cluster, tmp_path)
+    first, _, last = (one.node_id for one in plan.release_steps[0].reversed().order)
+    cluster.add_partition("__consumer_offsets", 0, [first, last])
+    cluster.topics[MOVED] = replace(cluster.topics[MOVED], leader=last)
+    stop = cluster.stop
+
+    def moves(node_id: int) -> None:
+        stop(node_id)
+        if node_id == last:
+            assert cluster.topics[MOVED].leader == first
+            cluster.coordinator_answers[MOVED] = answer
+            cluster.nodes[first].log += [logged] if logged else []
+
+    cluster.stop = moves  # type: ignore[method-assign]
+    run = Run(ports, plan)
+    if not waits_for:
+        assert roll_back(run, QUICK)
+        return
+    why = rf"gate after node {last} failed .*other coordinators loaded: node {first}: {waits_for}"
+    with pytest.raises(RefusedError, match=why):
+        roll_back(run, QUICK)
+    if answer == "NONE":
+        accept_doubts(ports, find_doubts(ports.run.events()), "alice", "The group is not needed.")
+    else:
+        cluster.coordinator_answers[MOVED] = "NONE"
+    assert roll_back(run, QUICK)
+
+
+def test_a_partition_that_the_cluster_moves_from_a_node_of_the_newer_release_must_be_shown_as_loaded(
+    tmp_path: Path,
+) -> None:
+    """The node that led it has not stopped yet, so no record of a stop names it."""
+    cluster = FakeCluster(R391)
+    cluster.add_partition("__consumer_offsets", 0, [11, 12, 13])
+    ports, plan = upgraded(cluster, tmp_path)
+    stopped = len(cluster.stops)
+
+    def moves() -> bool:
+        if len(cluster.stops) == stopped + 1:  # node 13 runs the older release again
+            cluster.topics[MOVED] = replace(cluster.topics[MOVED], leader=13)
+        return False
+
+    with pytest.raises(RefusedError, match=r"gate before node 12 failed .*node 13: the log does not show the load of"):
+        roll_back(Run(ports, plan), QUICK, stop_asked=moves)
