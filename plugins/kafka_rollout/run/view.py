@@ -78,7 +78,6 @@ E = TypeVar("E", bound=Event)
 INVALID = "invalid"
 CHANGES = (DefaultSet, Finalizing, Stopping, Stopped, OfflineStopping, LiveLowered)
 """The events of a run that has changed the cluster, or tried to."""
-_DIRECTIONS = {ApprovalOf.ROLL, ApprovalOf.ROLL_BACK, ApprovalOf.FAILED_GATE}
 _TURNS = (OfflineStopping, OfflineUndoing, OfflineUndone, LiveFailed, LiveKept, RolledBack)
 
 
@@ -342,13 +341,15 @@ class RunView:
     def rolls_back(self) -> bool:
         """Whether the run rolls back or has done so: by its last decision about the direction, or by an undo.
 
-        False again after the end of a rollback of nodes at a shell, and after the undo of a live downgrade.
+        Another answer, such as a retry in the rollback, decides no direction. False again after the end of a rollback
+        of nodes at a shell, and after the undo of a live downgrade.
         """
         for event in reversed(self.events):
             match event:
-                case Approval() if event.what in _DIRECTIONS:
-                    approves_it = event.what is ApprovalOf.ROLL_BACK and event.decision == Decision.APPROVED
-                    return approves_it or event.decision == Decision.ROLL_BACK
+                case Approval(what=ApprovalOf.FAILED_GATE) if event.decision == Decision.ROLL_BACK:
+                    return True
+                case Approval(what=ApprovalOf.ROLL | ApprovalOf.ROLL_BACK) if event.decision == Decision.APPROVED:
+                    return event.what is ApprovalOf.ROLL_BACK
                 case _ if isinstance(event, _TURNS):
                     return isinstance(event, OfflineUndoing | OfflineUndone)
         return False

@@ -109,6 +109,18 @@ PHASES: list[tuple[Phase, Sequence[Event], dict[str, Any]]] = [
         (*ROLL, STOPPING, FAILED, DECIDE, approval(AT + 710, ApprovalOf.FAILED_GATE, Decision.RETRY)),
         {"has_lock": True},
     ),
+    *(
+        (Phase.ROLLING_BACK, (*ROLL, STOPPING, approval(AT + 700, ApprovalOf.ROLL_BACK), other), {"has_lock": True})
+        for other in (
+            approval(AT + 710, ApprovalOf.FAILED_GATE, Decision.RETRY),
+            approval(AT + 710, ApprovalOf.ROLL_BACK, Decision.REJECTED),  # of a repeated command
+        )
+    ),
+    (
+        Phase.ROLLING,
+        (*ROLL, STOPPING, approval(AT + 700, ApprovalOf.ROLL_BACK), approval(AT + 710)),
+        {"has_lock": True},
+    ),
     (Phase.FINALIZING, (*ROLL, STOPPING, STARTED, FINALIZING), {"has_lock": True}),
     (Phase.PAUSED, (*ROLL, STOPPING), {}),
     (Phase.PAUSED, (*ROLL, STOPPING, StoppedByOperator(at=AT + 99, target=R431)), {"end": end("stopped", AT + 99)}),
