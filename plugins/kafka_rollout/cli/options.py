@@ -150,11 +150,12 @@ def require_name(change: str, approve_as: str | None, reason: str | None, *, rem
 
 @contextmanager
 def open_ports(
-    cluster: str, run: str | None, command_config: Path | None
+    cluster: str, run: str | None, command_config: Path | None, *, kept: Called | None = None
 ) -> Iterator[tuple[ClusterPorts, Settings, ClientSecurity | None]]:
     """Open the ports of a cluster, for an existing run or (`run` None) for a new one.
 
-    An existing run has the credentials of its last call if `command_config` names no others.
+    An existing run has the credentials of its last call if `command_config` names no others. `kept`: that call, if the
+    caller has read it.
     """
     from kafka_rollout.client.security.credentials import read_credentials
 
@@ -162,7 +163,7 @@ def open_ports(
     spec = get_cluster(cluster, settings)
     if run is not None:
         require_run(cluster, run, settings)
-        if command_config is None and (kept := kept_call(cluster, run, settings)).command_config:
+        if command_config is None and (kept := kept or kept_call(cluster, run, settings)).command_config:
             command_config = Path(kept.command_config)
             if not command_config.exists():
                 raise UserError(
@@ -223,7 +224,7 @@ def takes_request(
     """Give a command the options of a request, and the request as its parameter `request`.
 
     `keeps`: what this call does not name is as in the last call that started or continued the run, but for `defaults`.
-    A command with a parameter `options` gets, by name of the field, what both have named.
+    A command with a parameter `options` gets, by name of the field, what both have named; one with `kept` that call.
 
     The options are those of the fields that one of the kinds of runs has. `plans_only`, `only`, `without`: fewer of
     them, by name of the field. `required`: fields that this command needs. `defaults`: of this command.
@@ -235,18 +236,20 @@ def takes_request(
     ]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        gets_options = "options" in signature(command).parameters
+        gets = {"options", "kept"} & signature(command).parameters.keys()
 
         @wraps(command)
         def call(context: typer.Context, **given: Any) -> None:
             options = {one.name: given.pop(one.parameter) for one in shown}
             named = {one.name for one in shown if _is_named(context, one.parameter)}
-            if keeps and given["run"] is not None:
-                kept = kept_call(given["cluster"], given["run"]).options
-                left = kept.keys() & options.keys() - named - defaults.keys()
-                options |= {name: json.loads(kept[name]) for name in left}
+            kept = kept_call(given["cluster"], given["run"]) if keeps and given["run"] is not None else None
+            if kept is not None:
+                left = kept.options.keys() & options.keys() - named - defaults.keys()
+                options |= {name: json.loads(kept.options[name]) for name in left}
                 named |= left
-            if gets_options:
+            if "kept" in gets:
+                given["kept"] = kept
+            if "options" in gets:
                 given["options"] = {name: json.dumps(options[name]) for name in options if name in named}
             values = {one.name: one.from_option(_read(one, options[one.name])) for one in shown}
             command(**given, request=request(**values))
@@ -255,7 +258,7 @@ def takes_request(
         for own in signature(command, eval_str=True).parameters.values():
             if own.name == "request":
                 parameters += map(_option, shown)
-            elif own.name != "options":
+            elif own.name not in gets:
                 parameters.append(own.replace(kind=Parameter.KEYWORD_ONLY))
         call.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
         return call

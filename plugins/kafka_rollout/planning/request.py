@@ -144,7 +144,7 @@ class Request:
     pin_min_isr: bool = declared(
         False,
         form="pin_min_insync_replicas",
-        option="--pin-min-insync-replicas",
+        option="--pin-min-insync-replicas/--no-pin-min-insync-replicas",
         title="Pin min.insync.replicas",
         text="Before the run raises eligible.leader.replicas.version, it sets the cluster-wide default of "
         "min.insync.replicas to the value that all brokers have now. Without it, the active controller writes the "
@@ -217,6 +217,7 @@ class Request:
     canary: bool = _gate(
         False,
         form="canary_approval",
+        option="--canary/--no-canary",
         title="Canary approval",
         text="After the first node, the run asks for an approval before it replaces the other nodes.",
         on_copy=False,
@@ -224,7 +225,7 @@ class Request:
     first_batch: bool = _batch(
         False,
         form="first_batch_approval",
-        option="--approve-first-batch",
+        option="--approve-first-batch/--no-approve-first-batch",
         title="Approval of the first batch",
         text="After the first batch of several brokers, the run asks for an approval before it replaces the other "
         "nodes. Without such a batch there is no request.",
@@ -364,6 +365,7 @@ class Request:
     )
     traffic: bool = _gate(
         False,
+        option="--traffic/--no-traffic",
         title="Test traffic",
         text="Produces and consumes test records in separate topics during the run, then compares acknowledged "
         "with consumed records.",

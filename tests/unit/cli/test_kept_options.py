@@ -104,6 +104,32 @@ def test_an_empty_text_takes_a_kept_list_back(tmp_path: Path, shell: Shell) -> N
     assert "tmp-*" not in said
 
 
+@pytest.mark.parametrize("option", ["canary", "pin-min-insync-replicas", "approve-first-batch", "traffic"])
+def test_a_kept_switch_is_taken_back(tmp_path: Path, shell: Shell, option: str) -> None:
+    shell(UPGRADE, PLAIN, f"--{option}", REFUSED)
+    run, (first,) = kept(tmp_path)
+    (name,) = {name for name, value in read(first).items() if value is True}
+    code, said = shell(UPGRADE, "--run", run, f"--no-{option}", REFUSED)
+    assert code == 3, said
+    assert read(kept(tmp_path)[1][-1])[name] is False
+
+
+def test_the_history_of_a_continued_run_is_read_once_for_its_last_call(
+    tmp_path: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shell(UPGRADE, PLAIN, REFUSED)
+    run, _ = kept(tmp_path)
+    asked, kept_call = [], options.kept_call
+
+    def recorded(*given: Any) -> Called:
+        asked.append(given)
+        return kept_call(*given)
+
+    monkeypatch.setattr(options, "kept_call", recorded)
+    assert shell(UPGRADE, "--run", run, REFUSED)[0] == 3
+    assert len(asked) == 1
+
+
 def test_a_rollback_keeps_the_gates_but_no_soak(tmp_path: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Request] = []
 

@@ -119,3 +119,9 @@ def test_names_of_forms_and_options_are_unique_within_a_kind() -> None:
         shown = fields_of(frozenset({kind}), Request)
         for names in ([one.form for one in shown if one.form], [one.option for one in shown if one.option]):
             assert len(names) == len(set(names))
+
+
+def test_each_switch_that_a_continued_run_keeps_can_be_taken_back() -> None:
+    """A dry run keeps nothing."""
+    switches = [one for one in fields_of(frozenset(RunOf), Request) if one.type is bool or one.switch is not None]
+    assert [one.name for one in switches if one.option and "/" not in one.option] == ["dry_run"]

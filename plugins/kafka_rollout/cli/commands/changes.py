@@ -47,6 +47,7 @@ def command_of_kind(kind: RunOf) -> Callable[..., None]:
         cluster: ClusterName,
         request: Request,
         options: Mapping[str, str],
+        kept: Called | None,
         approve_as: Approver = None,
         reason: ApprovalReason = None,
         yes: Yes = False,
@@ -60,7 +61,9 @@ def command_of_kind(kind: RunOf) -> Callable[..., None]:
             require_name(shown.change, approve_as, reason, remedy=_OR_DRY_RUN)
         # A command plans levels only if it must finalize them; a later run of the DAG finds what is left.
         request = replace(request, plans_features=request.finalize is FinalizePolicy.AFTER_APPROVAL)
-        with _open_change(cluster, run, command_config, approve_as, reason, yes=yes, take_over=take_over) as opened:
+        with _open_change(
+            cluster, run, command_config, approve_as, reason, yes=yes, take_over=take_over, kept=kept
+        ) as opened:
             ports, answers, services = opened
             if request.target is not None:
                 ports.catalogue.get(request.target)  # an unknown release is refused before the cluster is asked
@@ -77,6 +80,7 @@ def command_of_kind(kind: RunOf) -> Callable[..., None]:
 def rollback(
     cluster: ClusterName,
     request: Request,
+    kept: Called | None,
     run: Annotated[str, typer.Option(help="Id of the run to roll back.")],
     approve_as: Approver = None,
     reason: ApprovalReason = None,
@@ -90,7 +94,9 @@ def rollback(
     For an offline downgrade, restores the metadata log of every node from its backup. This is possible until a broker
     has started.
     """
-    with _open_change(cluster, run, command_config, approve_as, reason, yes=yes, take_over=take_over) as opened:
+    with _open_change(
+        cluster, run, command_config, approve_as, reason, yes=yes, take_over=take_over, kept=kept
+    ) as opened:
         ports, answers, services = opened
         require_name("A rollback", approve_as, reason)
         code = roll_back_run(procedure_of(ports.run.events()), ports, request, answers, services)
@@ -101,6 +107,7 @@ def rollback(
 def retry(
     cluster: ClusterName,
     request: Request,
+    kept: Called | None,
     run: Annotated[str, typer.Option(help="Id of the run that stopped at a node.")],
     approve_as: Approver = None,
     reason: ApprovalReason = None,
@@ -113,7 +120,9 @@ def retry(
 
     If the process of the node hangs in its shutdown, the command kills it. Needs --as and --reason.
     """
-    with _open_change(cluster, run, command_config, approve_as, reason, yes=yes, take_over=take_over) as opened:
+    with _open_change(
+        cluster, run, command_config, approve_as, reason, yes=yes, take_over=take_over, kept=kept
+    ) as opened:
         ports, answers, _ = opened
         require_name("A retry", approve_as, reason)
         start_node_again(ports, request, answers)
@@ -160,9 +169,13 @@ def _open_change(
     *,
     yes: bool,
     take_over: bool,
+    kept: Called | None = None,
 ) -> Iterator[tuple[ClusterPorts, TerminalAnswers, ShellServices]]:
-    """Open a new or an existing run; raises RefusedError for a DAG's run without `take_over` by an approver."""
-    with open_ports(cluster, run, command_config) as (ports, settings, security):
+    """Open a new or an existing run; raises RefusedError for a DAG's run without `take_over` by an approver.
+
+    `kept`: as for `open_ports`.
+    """
+    with open_ports(cluster, run, command_config, kept=kept) as (ports, settings, security):
         show.name_run(ports.run_id)
         take_over_run(ports, approve_as, shell_responder(), wanted=take_over)
         answers = TerminalAnswers(cluster=ports.cluster, name=approve_as, reason=reason, confirms=not yes)
