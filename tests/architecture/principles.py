@@ -247,6 +247,12 @@ PRINCIPLES = (
         "unit/nodes/runtimes/test_unit_processes.py",
     ),
     _of(
+        ABSENCE,
+        "Whom a stop reaches is decided by what runs on the host, also for other clusters, and again before each stop.",
+        "model/unit_stops.py nodes/runtimes/hosts/unit_stops.py",
+        "unit/model/test_unit_stops.py unit/nodes/runtimes/test_unit_stops.py",
+    ),
+    _of(
         MEANING,
         "Equal ACLs are compared by what the authorizer of each release decides.",
         "metadata_log/classes/authorizers.py preparation/acl_meaning.py",

@@ -111,6 +111,9 @@ class FakeHost:
         "Loaded=known\nFound=known\nloaded [Unit]\nfound [Unit]\n"  # what the command of loaded_files.py prints
     )
     kill_signal: str = "15"
+    processes: str = (
+        "Processes=known\nPrivileged=no\n"  # those of Kafka outside of the unit, as unit_stops.py reads them
+    )
 
     def run(
         self,
@@ -275,6 +278,8 @@ class FakeHost:
             there = [path for path in (text or "").splitlines() if path in self.files]
             lines = {path: "".join(f"text {one}\n" for one in self.files[path].splitlines()) for path in there}
             return done_with(0, "".join(f"file {path}\n{shown}" for path, shown in lines.items()), "")
+        if "Processes=known" in line:
+            return done_with(0, self.processes + self._group(), "")
         return done_with(0, self._group(), "") if line.startswith("left() {") else self._answer(line, text)
 
     def _answer(self, line: str, text: str | None) -> Done:

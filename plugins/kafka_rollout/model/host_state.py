@@ -10,6 +10,7 @@ from enum import StrEnum
 from kafka_rollout.model.file_access import FileAccess
 from kafka_rollout.model.jvm_options import NextOptions
 from kafka_rollout.model.logging_files import LoggingFiles
+from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.releases.facts import Release
 
 
@@ -69,8 +70,6 @@ def how_to_install(release: Release, folder: str, lacks: str, login: str) -> str
 
 SUDO_RS = "sudo-rs"
 """How the sudo in Rust names itself, the default of Ubuntu from 25.10 on."""
-FIRST_WITH_FILTERS = Release(3, 7, 0)
-"""kafka-server-stop.sh of earlier releases ignores --node-id and --process-role (KIP-979)."""
 
 
 class StartFileKind(StrEnum):
@@ -181,6 +180,53 @@ class StartWrite:
     """It is LOG_DIR of Kafka's scripts, or a file in it."""
     is_needed: bool = True
     """False if the node starts without it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaProcess:
+    """A process of kafka.Kafka on a host that is not the node's own."""
+
+    pid: int = 0
+    """0: it does not run, or is not known."""
+    unit: str = ""
+    """The service of its control group; empty: none, or unknown."""
+    command: tuple[str, ...] = ()
+    """Its words; empty: unknown."""
+    configuration: str = ""
+    """Its file as in its command line; empty: unknown."""
+    user: str = ""
+    """Name of its user."""
+    user_id: int | None = None
+    node_id: str = ""
+    """As in its file; empty: unknown."""
+    roles: str = ""
+    """As in its file; empty: unknown."""
+    node: NodeSpec | None = None
+    """The node of the inventory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitStop:
+    """What systemd executes when it stops a unit, and whom this can reach."""
+
+    commands: tuple[str, ...] = ()
+    """The words of each ExecStop=."""
+    lines: tuple[tuple[str, str], ...] = ()
+    """Path and line of the scripts that these commands run, without comments."""
+    after: tuple[str, ...] = ()
+    """The words of each ExecStopPost=, which runs after the process has ended."""
+    after_lines: tuple[tuple[str, str], ...] = ()
+    """As `lines`, of these."""
+    signal: str = ""
+    """The variable SIGNAL in the environment of the unit, as kafka-server-stop.sh reads it; empty: none."""
+    filters: bool = True
+    """The installed release has a kafka-server-stop.sh with filters (KIP-979)."""
+    user_id: int | None = None
+    """Of the unit's process; None: unknown."""
+    is_privileged: bool = True
+    """A command of its stop can run as another user than the process."""
+    processes: tuple[KafkaProcess, ...] | None = ()
+    """Of Kafka outside of its control group; None: the host does not show them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -296,19 +342,12 @@ class HostState:
     """The other nodes on the same machine → their host in the inventory."""
     start_commands: tuple[str, ...] = ()
     """The words of each ExecStartPre= of the unit without which systemd does not start the node."""
-    stop_commands: tuple[str, ...] = ()
-    """The words of each ExecStop= of the unit."""
-    stop_lines: tuple[tuple[str, str], ...] = ()
-    """Path and line of the scripts among them, without comments."""
-    stop_signal: str = ""
-    """The variable SIGNAL in the environment of the unit, as kafka-server-stop.sh reads it; empty: none."""
+    stop: UnitStop = field(default_factory=UnitStop)
     stopped_units: tuple[StoppedUnit, ...] = ()
     """Those that systemd stops with the unit, nearest first."""
     required_units: tuple[RequiredUnit, ...] = ()
     link_users: tuple[str, ...] = ()
     """Other units that start through the link."""
-    filters_stops: bool = True
-    """The installed release has a kafka-server-stop.sh with filters (KIP-979)."""
     runs_as_root: bool = False
     """The process."""
     denied: tuple[str, ...] = ()

@@ -97,6 +97,7 @@ from kafka_rollout.planning.findings.start_commands import START_COMMAND
 from kafka_rollout.planning.findings.start_paths import START_PATH_CODES
 from kafka_rollout.planning.findings.start_scripts import START_SCRIPT_EDITED
 from kafka_rollout.planning.findings.starts import ObservedStarts, start_findings
+from kafka_rollout.planning.findings.stops import STOP_REACHES_OTHERS
 from kafka_rollout.planning.findings.unclean_elections import (
     UNCLEAN_CHECK,
     find_stale_replicas,
@@ -260,11 +261,12 @@ def check_hosts(
 def check_rollback_on_host(run: ReadRun, release: Release, node: NodeSpec) -> tuple[Finding, ...]:
     """Return the findings about paths of the node's next start that lead elsewhere on `release`, about options,
     commands and lines of start scripts that it does not have, about a unit of which they are unknown, about units that
-    it requires, about labels with which it does not start, and about file systems on which the rollback cannot
-    write."""
+    it requires, about labels with which it does not start, about file systems on which the rollback cannot write, and
+    about a stop that reaches another Kafka."""
     wanted = (
         *(*START_PATH_CODES, *JVM_OPTION_CODES, START_SCRIPT_EDITED, START_COMMAND),
         *(UNIT_NOT_RELOADED, REQUIRED_UNIT_DOWN, HOST_READ_ONLY, HOST_DISK_FULL, SECURITY_LABEL_DIFFERS),
+        STOP_REACHES_OTHERS,
     )
     codes = {code.text for code in wanted}
     hosts = check_hosts(run.ports, (release,), (node,), changes=run.plan.config_changes, returns=True)

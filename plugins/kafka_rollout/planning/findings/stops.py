@@ -10,12 +10,9 @@ from kafka_rollout.base.findings import BLOCKER, WARNING, Finding, FindingCode
 from kafka_rollout.base.wording import few, nodes
 from kafka_rollout.model.host_state import HostState, StoppedUnit
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
+from kafka_rollout.model.unit_stops import STOP_SCRIPT, find_reached
 
 _SHOWN = 3
-_STOP_SCRIPT = "kafka-server-stop"
-# Commands that find processes by name: they reach every Kafka of the host.
-_STOP_BY_NAME = re.compile(r"\b(pkill|killall5?|pgrep|pidof|jps|ps)\b")
-_STOP_FILTER = re.compile(r"--(node-id|process-role)=([^ '\"]*)")
 _KILL = re.compile(r"\b(?:p?kill(?:all)?|killproc|start-stop-daemon)\b.*\s-(?:s ?|-signal[= ])?(?:SIG)?(?:KILL|9)\b")
 # They send SIGKILL after SIGTERM and some seconds: killproc of LSB by default.
 _KILLS_LATER = re.compile(
@@ -35,8 +32,9 @@ _FROM_BOTH_SIDES = "StopPropagatedFrom"
 STOP_REACHES_OTHERS = FindingCode(
     "STOP-REACHES-OTHER-NODES",
     BLOCKER,
-    "A stop of the unit of a node stops other nodes of its host too, because its ExecStop= runs kafka-server-stop.sh "
-    "or finds processes by name, or because their units depend on it.",
+    "A stop of the unit of a node stops other Kafka processes of its host too, also those of other clusters, because "
+    "its ExecStop= or a script of it runs kafka-server-stop.sh or finds processes by name, or because their units "
+    "depend on it.",
 )
 STOP_REACHES_UNITS = FindingCode(
     "STOP-REACHES-OTHER-UNITS",
@@ -65,41 +63,20 @@ def stop_findings(cluster: ClusterSpec, node: NodeSpec, host: HostState) -> Iter
         for one in cluster.nodes
         if one != node and one.service is not None and (one.service.host == host.name or one.node_id in host.others)
     ]
-    yield from _by_command(node, host, others)
+    for reach in find_reached(host.stop, node, others, unit=host.unit, host=host.name):
+        yield STOP_REACHES_OTHERS.found(f"node {node.node_id}", reach.sentence, reach.remedy)
     yield from _by_signal(node, host)
     yield from _by_systemd(node, host, others)
     yield from _by_link(node, host, others)
 
 
-def _by_command(node: NodeSpec, host: HostState, others: Sequence[NodeSpec]) -> Iterable[Finding]:
-    """kafka-server-stop.sh sends SIGTERM to every process of kafka.Kafka, or to those with a node id or with exactly
-    these roles (bin/kafka-server-stop.sh)."""
-    for command in host.stop_commands:
-        filters = dict(_STOP_FILTER.findall(command)) if host.filters_stops else {}
-        is_script = _STOP_SCRIPT in command
-        if not is_script and _STOP_BY_NAME.search(command) is None:
-            continue
-        if is_script and filters.get("node-id") == str(node.node_id):
-            continue
-        roles = filters.get("process-role") if is_script and "node-id" not in filters else None
-        reached = [one for one in others if roles is None or set(roles.split(",")) == {str(r) for r in one.roles}]
-        if reached:
-            ids = nodes(one.node_id for one in reached)
-            yield STOP_REACHES_OTHERS.found(
-                f"node {node.node_id}",
-                f"{host.unit} on host {host.name} has ExecStop={command}, which also stops {ids} of this host.",
-                f"Run `systemctl edit {host.unit}` on the host, and write the lines `[Service]` and `ExecStop=` there. "
-                "systemd then sends SIGTERM to this unit alone, which is Kafka's controlled shutdown.",
-            )
-
-
 def _by_signal(node: NodeSpec, host: HostState) -> Iterable[Finding]:
-    kills = [f"ExecStop={command}" for command in host.stop_commands if _kills(command)]
+    kills = [f"ExecStop={command}" for command in host.stop.commands if _kills(command)]
     if host.kill_signal is not None and host.kill_signal not in _SHUTS_DOWN:
         kills.append(f"KillSignal={host.kill_signal}")
-    by_script = any(_STOP_SCRIPT in command for command in host.stop_commands)
-    if by_script and host.stop_signal.upper().removeprefix("SIG") not in _NAMES:
-        kills.append(f"SIGNAL={host.stop_signal} in its environment, which kafka-server-stop.sh sends")
+    by_script = any(STOP_SCRIPT in command for command in host.stop.commands)
+    if by_script and host.stop.signal.upper().removeprefix("SIG") not in _NAMES:
+        kills.append(f"SIGNAL={host.stop.signal} in its environment, which kafka-server-stop.sh sends")
     if kills:
         names = " and ".join(one.partition("=")[0] + "=" for one in kills)
         yield STOP_NOT_CONTROLLED.found(
@@ -109,7 +86,7 @@ def _by_signal(node: NodeSpec, host: HostState) -> Iterable[Finding]:
             "systemd then sends SIGTERM, which is Kafka's controlled shutdown.",
             severity=BLOCKER,
         )
-    commands = {part.strip(): path for path, line in host.stop_lines for part in re.split(r"[;&|]+", line)}
+    commands = {part.strip(): path for path, line in host.stop.lines for part in re.split(r"[;&|]+", line)}
     sending = [command for command in commands if _SENDS.search(command)]
     killing = [command for command in sending if _kills(command) or _KILLS_LATER.search(command)]
     if killing:
@@ -127,7 +104,7 @@ def _by_signal(node: NodeSpec, host: HostState) -> Iterable[Finding]:
 
 def _kills(command: str) -> bool:
     named = [match[1].upper().removeprefix("SIG") for match in _VARIABLE.finditer(command)]
-    return _KILL.search(command) is not None or (_STOP_SCRIPT in command and not {*named} <= _NAMES)
+    return _KILL.search(command) is not None or (STOP_SCRIPT in command and not {*named} <= _NAMES)
 
 
 def _by_link(node: NodeSpec, host: HostState, others: Sequence[NodeSpec]) -> Iterable[Finding]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from kafka_rollout.base.errors import TransientError, UserError
-from kafka_rollout.model.host_state import HostState
+from kafka_rollout.model.host_state import HostState, UnitStop
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role, ServiceSpec
 from kafka_rollout.nodes.runtimes.hosts.service import SshServiceRuntime
 from kafka_rollout.nodes.runtimes.hosts.unit_state import parse_unit, show_command
@@ -43,7 +43,7 @@ def test_two_names_of_one_machine_are_refused_and_its_nodes_are_on_one_host() ->
     host = FakeHost(machines={"kafka-1": ONE, "c-1.example.com": ONE})
     state = runtime_on(host, FakeClock()).host(BROKER, [R431])
     assert state.others == {101: "c-1.example.com"}
-    script = replace(state, stop_commands=("/opt/kafka/bin/kafka-server-stop.sh",), filters_stops=False)
+    script = replace(state, stop=UnitStop(commands=("/opt/kafka/bin/kafka-server-stop.sh",), filters=False))
     assert codes(script) == ["HOST-NAMED-TWICE", "STOP-REACHES-OTHER-NODES"]
     (found, *_) = (one for one in host_problems(FAR, catalogue(), {1: script}, (R431,)) if "TWICE" in one.code)
     assert "Host kafka-1 and c-1.example.com, the host of node 101, are one machine" in found.sentence

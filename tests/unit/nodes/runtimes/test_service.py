@@ -428,7 +428,7 @@ def test_the_script_and_the_signal_of_a_stop_are_read() -> None:
     host = FakeHost(jvm="env SIGNAL=KILL\n", capabilities=f"\n{shown}")
     host.files["/etc/init.d/kafka"] = "#!/bin/sh\n# kill\nkill -9 $PID\n"
     state = runtime_on(host).host(NODE, [Release(4, 3, 1)])
-    assert (state.stop_signal, state.stop_lines) == ("KILL", (("/etc/init.d/kafka", "kill -9 $PID"),))
+    assert (state.stop.signal, state.stop.lines) == ("KILL", (("/etc/init.d/kafka", "kill -9 $PID"),))
 
 
 def test_the_files_of_the_next_start_are_those_that_unit_process_and_configuration_name() -> None:

@@ -73,7 +73,10 @@ def test_the_commands_that_stop_a_unit_are_read_as_systemd_shows_them() -> None:
         f"ExecStop={{ path={script} ; argv[]={script} --node-id=1 ; {times}\n"
         f"ExecStop={{ path=/bin/sh ; argv[]=/bin/sh -c {script} ; sleep 1 ; {times}\n"
     )
-    assert parse_unit(RUNNING + shown).stop_commands == (f"{script} --node-id=1", f"/bin/sh -c {script} ; sleep 1")
+    shown += f"ExecStopPost={{ path=/bin/rm ; argv[]=/bin/rm /run/kafka.pid ; {times}\n"
+    unit = parse_unit(RUNNING + shown)
+    assert unit.stop_commands == (f"{script} --node-id=1", f"/bin/sh -c {script} ; sleep 1")
+    assert unit.after_stop == ("/bin/rm /run/kafka.pid",)
 
 
 def test_a_missing_unit_does_not_exist() -> None:

@@ -18,6 +18,7 @@ from kafka_rollout.model.host_state import (
     StartPath,
     StartPlace,
     StoppedUnit,
+    UnitStop,
 )
 from kafka_rollout.model.plan import ConfigChange
 from kafka_rollout.model.topology import ClusterSpec, PackageSpec, ServiceSpec
@@ -166,28 +167,30 @@ SCRIPT = "/opt/kafka/bin/kafka-server-stop.sh"
         ({"kill_signal": 9}, "KillSignal=9"),
         ({"kill_signal": 3}, "KillSignal=3"),
         *(
-            ({"stop_commands": (command,)}, f"ExecStop={command}")
+            ({"commands": (command,)}, f"ExecStop={command}")
             for command in (
                 "/bin/kill -9 $MAINPID",
                 "/usr/bin/pkill --signal KILL -P 1",
                 "/bin/sh -c kill -s SIGKILL 5",
             )
         ),
-        ({"stop_commands": (f"/usr/bin/env SIGNAL=KILL {SCRIPT}",)}, f"ExecStop=/usr/bin/env SIGNAL=KILL {SCRIPT}"),
+        ({"commands": (f"/usr/bin/env SIGNAL=KILL {SCRIPT}",)}, f"ExecStop=/usr/bin/env SIGNAL=KILL {SCRIPT}"),
         *(
-            ({"stop_commands": (SCRIPT,), "stop_signal": signal}, f"SIGNAL={signal} in its environment")
+            ({"commands": (SCRIPT,), "signal": signal}, f"SIGNAL={signal} in its environment")
             for signal in ("KILL", "9", "SIGQUIT", "3")
         ),
-        *(({"stop_commands": (SCRIPT,), "stop_signal": signal}, "") for signal in ("", "TERM", "SIGINT", "15", "hup")),
-        ({"stop_signal": "KILL"}, ""),  # nothing reads it
-        ({"stop_commands": (f"/usr/bin/env SIGNAL=TERM {SCRIPT}",)}, ""),
+        *(({"commands": (SCRIPT,), "signal": signal}, "") for signal in ("", "TERM", "SIGINT", "15", "hup")),
+        ({"signal": "KILL"}, ""),  # nothing reads it
+        ({"commands": (f"/usr/bin/env SIGNAL=TERM {SCRIPT}",)}, ""),
         ({"kill_signal": 2}, ""),
-        ({"stop_commands": ("/bin/kill -15 $MAINPID", "/opt/kill-9/stop -s TERM", "/bin/kill -HUP 9")}, ""),
+        ({"commands": ("/bin/kill -15 $MAINPID", "/opt/kill-9/stop -s TERM", "/bin/kill -HUP 9")}, ""),
     ],
 )
 def test_a_stop_that_is_no_controlled_shutdown_blocks(change: dict[str, object], has: str) -> None:
-    found = host_problems(SEPARATE, catalogue(), {4: replace(HEALTHY, **change)}, [R431])
-    codes = [(one.code, one.severity.value) for one in found if one.code != "STOP-REACHES-OTHER-NODES"]
+    of_unit = {key: value for key, value in change.items() if key == "kill_signal"}
+    stop = UnitStop(**{key: value for key, value in change.items() if key not in of_unit})
+    found = host_problems(SEPARATE, catalogue(), {4: replace(HEALTHY, stop=stop, **of_unit)}, [R431])
+    codes = [(one.code, one.severity.value) for one in found]
     assert codes == ([("STOP-NOT-CONTROLLED", "blocker")] if has else [])
     sentences = [one.sentence for one in found if codes and one.code == codes[0][0]]
     assert all(f"has {has}" in one and ": a stop is no controlled shutdown" in one for one in sentences)
@@ -212,7 +215,7 @@ def test_a_stop_that_is_no_controlled_shutdown_blocks(change: dict[str, object],
     ],
 )
 def test_a_script_that_kills_kafka_is_named(lines: list[str], severity: str, named: str) -> None:
-    host = replace(HEALTHY, stop_lines=tuple(("/etc/init.d/kafka", line) for line in lines))
+    host = replace(HEALTHY, stop=UnitStop(lines=tuple(("/etc/init.d/kafka", line) for line in lines)))
     found = host_problems(SEPARATE, catalogue(), {4: host}, [R431])
     assert [(one.code, one.severity.value) for one in found] == (
         [("STOP-NOT-CONTROLLED", severity)] if severity else []
@@ -308,7 +311,7 @@ def on_one_host(unit: str = "kafka-1.service", *, host: str = "kafka-4") -> Clus
     ],
 )
 def test_a_unit_whose_stop_script_reaches_another_node_of_the_host_is_a_blocker(command: str, *, reaches: bool) -> None:
-    host = replace(HEALTHY, stop_commands=(command,))
+    host = replace(HEALTHY, stop=UnitStop(commands=(command,)))
     found = host_problems(on_one_host(), catalogue(), {4: host}, [R431])
     assert [finding.code for finding in found] == (["STOP-REACHES-OTHER-NODES"] if reaches else [])
     if reaches:
@@ -318,7 +321,7 @@ def test_a_unit_whose_stop_script_reaches_another_node_of_the_host_is_a_blocker(
 
 
 def test_a_stop_script_before_3_7_ignores_its_filters_and_one_alone_on_its_host_reaches_no_other() -> None:
-    host = replace(HEALTHY, stop_commands=(f"{SCRIPT} --node-id=4",), filters_stops=False)
+    host = replace(HEALTHY, stop=UnitStop(commands=(f"{SCRIPT} --node-id=4",), filters=False))
     (found,) = host_problems(on_one_host(), catalogue(), {4: host}, [R431])
     assert found.code == "STOP-REACHES-OTHER-NODES"
     assert host_problems(SEPARATE, catalogue(), {4: host}, [R431]) == ()

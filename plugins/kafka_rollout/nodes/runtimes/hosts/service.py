@@ -48,6 +48,7 @@ from kafka_rollout.model.plan import ConfigChange, changed_lines, changes_of_ove
 from kafka_rollout.model.starts import ClassPlaces, NamedFile, PluginClass
 from kafka_rollout.model.state import CheckpointFile, ProcessState
 from kafka_rollout.model.topology import ClusterSpec, HostCommand, NodeSpec, ServiceSpec
+from kafka_rollout.model.unit_stops import find_reached, has_stop_filters
 from kafka_rollout.nodes.runtimes.claim_files import CLOSED, dump, name_of
 from kafka_rollout.nodes.runtimes.hosts.commands import (
     MISSING,
@@ -105,6 +106,7 @@ from kafka_rollout.nodes.runtimes.hosts.unit_state import (
     read_start_files,
     show_command,
 )
+from kafka_rollout.nodes.runtimes.hosts.unit_stops import read_unit_stop
 from kafka_rollout.nodes.runtimes.log_files import log_part
 from kafka_rollout.nodes.runtimes.properties import (
     WrittenConfiguration,
@@ -331,10 +333,16 @@ class SshServiceRuntime(HostCommands):
             self._run_commands(node, service_of(node).before_stop, "before_stop")
 
     def stop(self, node: NodeSpec, *, deadline_s: float, force: bool = False) -> None:
-        """`systemctl stop`, which is Kafka's controlled shutdown; with `force`, SIGKILL after `deadline_s`."""
-        unit = self.unit(node)
+        """`systemctl stop`, which is Kafka's controlled shutdown; with `force`, SIGKILL after `deadline_s`.
+
+        Raises RefusedError if the stop would reach another Kafka of the host, which can have been started since the
+        plan.
+        """
+        unit, installed = self._read_unit(node)
         if unit.is_down:
             return
+        if not unit.waits_for_restart:  # then systemd ends it without a command
+            self._refuse_reaching_stop(node, unit, installed)
         self.change(node, rights_of(node).stop)
         if self._wait(node, lambda now: now.is_down, deadline_s):
             return
@@ -352,6 +360,21 @@ class SshServiceRuntime(HostCommands):
                 f"Unit {service_of(node).unit} on host {service_of(node).host} does not end after SIGKILL.",
                 remedy="Check the host: a process in uninterruptible sleep usually waits for its disk.",
             )
+
+    def _refuse_reaching_stop(self, node: NodeSpec, unit: UnitState, installed: Release | None) -> None:
+        service = service_of(node)
+        stop = read_unit_stop(
+            self,
+            node,
+            stop=unit.stop_commands,
+            after=unit.after_stop,
+            pid=unit.pid,
+            filters=has_stop_filters(installed),
+        )
+        ids = self._others_on_machine(node, unit.machine) if stop.commands or stop.after else {}
+        others = [one for one in self.cluster.nodes if one.node_id in ids]
+        for reach in find_reached(stop, node, others, unit=service.unit, host=service.host):
+            raise RefusedError(f"{reach.sentence} Node {node.name} was not stopped.", remedy=reach.remedy)
 
     def install(
         self,

@@ -23,7 +23,6 @@ from kafka_rollout.base.wording import few
 from kafka_rollout.model.claims import Claims
 from kafka_rollout.model.configs import environment_names
 from kafka_rollout.model.host_state import (
-    FIRST_WITH_FILTERS,
     SUDO_RS,
     Elsewhere,
     HostFacts,
@@ -40,6 +39,7 @@ from kafka_rollout.model.log_directories import log_directories, metadata_direct
 from kafka_rollout.model.node_log import READ_LINES, can_be_read
 from kafka_rollout.model.starts import MAIN_CLASS, overrides_of
 from kafka_rollout.model.topology import NodeSpec, ServiceSpec
+from kafka_rollout.model.unit_stops import has_stop_filters
 from kafka_rollout.nodes.runtimes.claim_files import CLOSED, OPEN, join_claims
 from kafka_rollout.nodes.runtimes.hosts.commands import (
     MISSING,
@@ -76,19 +76,19 @@ from kafka_rollout.nodes.runtimes.hosts.security_labels import read_labels
 from kafka_rollout.nodes.runtimes.hosts.start_paths import read_start_paths
 from kafka_rollout.nodes.runtimes.hosts.start_writes import read_start_writes
 from kafka_rollout.nodes.runtimes.hosts.stopped_units import read_stopped_units
-from kafka_rollout.nodes.runtimes.hosts.text_files import TextFiles
 from kafka_rollout.nodes.runtimes.hosts.unit_environment import UnclearError, jvm_words, parse_file, parse_shown, put_in
 from kafka_rollout.nodes.runtimes.hosts.unit_mounts import read_unit_mounts
 from kafka_rollout.nodes.runtimes.hosts.unit_processes import LeftProcesses, left_command, parse_left
+from kafka_rollout.nodes.runtimes.hosts.unit_stops import read_unit_stop
 from kafka_rollout.nodes.runtimes.hosts.user_access import WALK
 from kafka_rollout.nodes.runtimes.hosts.written_folders import folders_of_run, possible_folders
-from kafka_rollout.nodes.runtimes.start_files import all_start_files, paths_in
+from kafka_rollout.nodes.runtimes.start_files import all_start_files
 from kafka_rollout.releases.facts import Release
 
 _Read = TypeVar("_Read")
 _PROPERTIES = (
     "LoadState,ActiveState,SubState,MainPID,ExecMainPID,ExecMainStartTimestamp,NRestarts,TimeoutStopUSec,User,"
-    "UnitFileState,ExecStop,Id,AmbientCapabilities,KillMode,KillSignal,SendSIGKILL,NeedDaemonReload"
+    "UnitFileState,ExecStop,ExecStopPost,Id,AmbientCapabilities,KillMode,KillSignal,SendSIGKILL,NeedDaemonReload"
 )
 # Below the home of the SSH user, which hosts can share. Not by names of the inventory, which another one can have.
 CLAIMS = '{records}/claims/"$(uname -n)"/{unit}'
@@ -144,7 +144,7 @@ _MACHINE = (
     '$(cat /etc/machine-id 2>/dev/null)/$(uname -n)"'
 )
 _MACHINE_ID = re.compile(r"[0-9a-f-]{36}/pid:\[\d+\]/\w*/\S+")
-_EXEC_STOP = re.compile(r"^ExecStop=\{.*?\bargv\[\]=(.*?) ; ignore_errors=", re.MULTILINE)
+_EXEC_STOP = re.compile(r"^ExecStop(Post)?=\{.*?\bargv\[\]=(.*?) ; ignore_errors=", re.MULTILINE)
 _VERSION = re.compile(r'^JAVA_VERSION="?(\d+)(?:\.(\d+))?', re.MULTILINE)
 # The path without links, then each folder above it.
 # Every file, folder and link on the way from a path to its end, as the kernel walks it.
@@ -180,6 +180,8 @@ class UnitState:
     """Until the next boot, so that nothing can start it."""
     stop_commands: tuple[str, ...] = ()
     """The words of each ExecStop=, as systemd shows them."""
+    after_stop: tuple[str, ...] = ()
+    """The words of each ExecStopPost=."""
     name: str = ""
     """Without aliases; empty if it is not known."""
     machine: str = ""
@@ -278,7 +280,8 @@ def parse_unit(text: str) -> UnitState:
         stop_s=_seconds(values.get("TimeoutStopUSec", "")),
         is_root=values.get("User") in ("", "root", "0"),
         masked=values.get("UnitFileState") == "masked-runtime",
-        stop_commands=tuple(match[1].strip() for match in _EXEC_STOP.finditer(text)),
+        stop_commands=tuple(match[2].strip() for match in _EXEC_STOP.finditer(text) if not match[1]),
+        after_stop=tuple(match[2].strip() for match in _EXEC_STOP.finditer(text) if match[1]),
         name=values.get("Id", ""),
         machine=found[0] if (found := _MACHINE_ID.fullmatch(values.get("Machine", ""))) else "",
         capabilities=values.get("AmbientCapabilities", ""),
@@ -455,13 +458,18 @@ def read_host(
         sends_sigkill=unit.sends_sigkill,
         needs_reload=needs_reload or "",
         mounts=mounts or (),
-        stop_commands=unit.stop_commands,
-        stop_lines=_read_stop_lines(commands, node, unit.stop_commands),
-        stop_signal=options.variables.get("SIGNAL", ""),
+        stop=read_unit_stop(
+            commands,
+            node,
+            stop=unit.stop_commands,
+            after=unit.after_stop,
+            pid=unit.pid,
+            filters=has_stop_filters(installed),
+            signal=options.variables.get("SIGNAL", ""),
+        ),
         stopped_units=stopped_units or (),
         required_units=required_units or (),
         link_users=link_users or (),
-        filters_stops=installed is not None and installed >= FIRST_WITH_FILTERS,
         runs_as_root=unit.is_root,
         denied=denied,
         old_sudo=_old_sudo(values.get("sudo", "")),
@@ -496,14 +504,6 @@ def read_host(
         environment_names=environment_names(config),
         unknown=tuple(what for what, is_unknown in unknown.items() if is_unknown),
     )
-
-
-def _read_stop_lines(
-    commands: HostCommands, node: NodeSpec, stop_commands: Iterable[str]
-) -> tuple[tuple[str, str], ...]:
-    """Return path and line of the scripts of ExecStop= that the SSH user can read, such as those in /etc/init.d."""
-    texts = TextFiles(commands, node).read(path for command in stop_commands for path in paths_in(command))
-    return tuple((text.path, line) for text in texts for line in text.lines)
 
 
 def _sees_processes(commands: HostCommands, node: NodeSpec, unit: UnitState) -> bool:

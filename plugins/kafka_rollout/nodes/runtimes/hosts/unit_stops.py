@@ -1,0 +1,120 @@
+"""What systemd executes when it stops the unit of a node, and the other Kafka processes of its host, whatever cluster
+and user they have. Nothing needs a right."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Sequence
+
+from kafka_rollout.model.host_state import KafkaProcess, UnitStop
+from kafka_rollout.model.starts import MAIN_CLASS
+from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.model.unit_stops import STOP_SCRIPT
+from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, service_of
+from kafka_rollout.nodes.runtimes.hosts.text_files import TextFiles
+from kafka_rollout.nodes.runtimes.hosts.unit_processes import left_command, parse_left
+from kafka_rollout.nodes.runtimes.start_files import paths_in
+
+# The processes of others are hidden (hidepid of /proc) if that of process 1 is, which is root's. `Sees=` of each
+# process of Kafka: its user, its service, and what kafka-server-stop.sh reads of its file.
+_PROCESSES = (
+    "{ LC_ALL=C; export LC_ALL; test -z \"$(tr -d '\\0' 2>/dev/null </proc/1/cmdline)\" || echo Processes=known; "
+    "for file in $(grep -lszxF " + MAIN_CLASS + " /proc/[0-9]*/cmdline); do pid=${file%/cmdline}; pid=${pid#/proc/}; "
+    "id=$(sed -n 's/^Uid:[^0-9]*\\([0-9]*\\).*/\\1/p' /proc/$pid/status); "
+    'echo "Sees=$pid $id $(id -nu "$id" 2>/dev/null)"; '
+    'sed -n "s#.*/\\([^/]*\\.service\\)\\(/.*\\)\\{0,1\\}\\$#Service=$pid \\1#p" /proc/$pid/cgroup | head -n 1; '
+    "tr '\\0\\n' '\\n ' <$file | sed \"s/^/Word=$pid /\"; "
+    "configuration=$(tr '\\0\\n' '\\n ' <$file | sed -n '/^" + re.escape(MAIN_CLASS) + "$/{n;p;q;}'); "
+    'case $configuration in /*) test ! -f "$configuration" || sed -n "s/^[[:space:]]*\\(node\\.id\\|broker\\.id\\|'
+    'process\\.roles\\)[[:space:]]*[=:][[:space:]]*\\([^[:space:]]*\\).*/Set=$pid \\1 \\2/p" "$configuration";; esac; '
+    "done; } 2>/dev/null; "
+)
+# A command with `+` or `!` runs with the rights of systemd (systemd.service(5)).
+_PRIVILEGED = (
+    'files=$(systemctl cat {unit} 2>/dev/null) && test -n "$files" && ! printf \'%s\\n\' "$files" | '
+    "grep -qE '^[[:space:]]*(ExecStop(Post)?[[:space:]]*=[[:space:]]*[-@:]*[+!]|PermissionsStartOnly[[:space:]]*=)' && "
+    "echo Privileged=no; "
+)
+_LINE = re.compile(r"(Sees|Service|Word|Set)=(\d+) (.*)")
+_EXECUTED = re.compile(
+    r"(?:^|[;&|(]|\b(?:then|do|else|exec|nohup|(?:ba|da|k)?sh|sudo(?:\s+-u\s*\S+|\s+-\w+)*))\s*(/[\w./-]+)"
+)
+_STARTS = re.compile(r"kafka-(?:server-start|run-class)")
+_DEPTH = 3
+
+
+def read_unit_stop(
+    commands: HostCommands,
+    node: NodeSpec,
+    *,
+    stop: Sequence[str],
+    after: Sequence[str],
+    pid: int | None,
+    filters: bool,
+    signal: str = "",
+) -> UnitStop:
+    """Return what a stop executes and whom it can reach. `stop`, `after`: the words of each ExecStop= and
+    ExecStopPost=. `pid`: the main process of the unit. `filters`, `signal`: as in UnitStop.
+
+    Without such commands, a stop reaches no other process, and none is asked for.
+    """
+    if not (stop or after):
+        return UnitStop(filters=filters, signal=signal)
+    unit = shlex.quote(service_of(node).unit)
+    out = commands.run(node, f"{_PROCESSES}{_PRIVILEGED.format(unit=unit)}{left_command(service_of(node).unit)}").out
+    own = parse_left(out).kafka
+    shown = out.splitlines()
+    found = _parse(shown)
+    of_unit = {*(own or ()), *([] if pid is None else [pid])}
+    is_known = "Processes=known" in shown and own is not None
+    user = next((one.user_id for one in found if one.pid in of_unit), None)
+    return UnitStop(
+        commands=tuple(stop),
+        lines=_read_lines(commands, node, stop),
+        after=tuple(after),
+        after_lines=_read_lines(commands, node, after),
+        signal=signal,
+        filters=filters,
+        user_id=user,
+        is_privileged="Privileged=no" not in shown,
+        processes=tuple(one for one in found if one.pid not in of_unit) if is_known else None,
+    )
+
+
+def _parse(lines: Iterable[str]) -> list[KafkaProcess]:
+    shown: dict[int, dict[str, list[str]]] = {}
+    for match in filter(None, map(_LINE.fullmatch, lines)):
+        shown.setdefault(int(match[2]), {}).setdefault(match[1], []).append(match[3])
+    found = []
+    for pid, values in shown.items():
+        words = values.get("Word", [])
+        user_id, _, user = "".join(values.get("Sees", [])[:1]).partition(" ")
+        settings = dict(one.partition(" ")[::2] for one in values.get("Set", []))
+        rest = words[words.index(MAIN_CLASS) + 1 :] if MAIN_CLASS in words else []
+        found.append(
+            KafkaProcess(
+                pid=pid,
+                unit="".join(values.get("Service", [])[:1]),
+                command=tuple(words),
+                configuration=rest[0] if rest else "",
+                user=user,
+                user_id=int(user_id) if user_id.isdigit() else None,
+                node_id=settings.get("node.id", settings.get("broker.id", "")),
+                roles=settings.get("process.roles", ""),
+            )
+        )
+    return found
+
+
+def _read_lines(commands: HostCommands, node: NodeSpec, stop: Iterable[str]) -> tuple[tuple[str, str], ...]:
+    """Return path and line of the scripts of commands that the SSH user can read, such as those in /etc/init.d, and of
+    the scripts that these execute."""
+    files = TextFiles(commands, node)
+    texts = files.read(path for command in stop for path in paths_in(command))
+    found = list(texts)
+    for _ in range(_DEPTH):
+        inner = [path for text in texts for line in text.lines for path in _EXECUTED.findall(line)]
+        texts = files.read(path for path in inner if _STARTS.search(path) is None and STOP_SCRIPT not in path)
+        found += texts
+    return tuple((text.path, line) for text in found for line in text.lines)

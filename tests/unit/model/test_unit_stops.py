@@ -1,0 +1,138 @@
+"""Which Kafka of a host a stop reaches, by the text that it executes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from kafka_rollout.model.host_state import KafkaProcess, UnitStop
+from kafka_rollout.model.topology import NodeSpec, Role, ServiceSpec
+from kafka_rollout.model.unit_stops import StopReach, find_reached
+
+SCRIPT = "/opt/kafka/bin/kafka-server-stop.sh"
+SITE = "/usr/local/bin/stop-kafka"
+NODE = NodeSpec(node_id=1, name="kafka-1", roles=frozenset({Role.BROKER}), service=ServiceSpec(host="h"))
+OTHER = NodeSpec(
+    node_id=7,
+    name="kafka-7",
+    roles=frozenset({Role.BROKER}),
+    service=ServiceSpec(host="h", unit="kafka-7.service", configuration_file="/etc/kafka-7/server.properties"),
+)
+FOREIGN = KafkaProcess(
+    pid=77,
+    unit="kafka-b.service",
+    command=("/usr/bin/java", "-Xmx1g", "kafka.Kafka", "/etc/kafka-b/server.properties"),
+    configuration="/etc/kafka-b/server.properties",
+    user="kafka",
+    user_id=997,
+    node_id="1",
+    roles="broker",
+)
+STOP = UnitStop(user_id=997, is_privileged=False, processes=(FOREIGN,))
+
+
+def reached(stop: UnitStop, *others: NodeSpec) -> list[StopReach]:
+    return list(find_reached(stop, NODE, others, unit="kafka.service", host="h"))
+
+
+@pytest.mark.parametrize(
+    ("command", "is_reached"),
+    [
+        (SCRIPT, True),
+        (f"{SCRIPT} --node-id=1", True),  # another cluster has this id too
+        (f"{SCRIPT} --node-id=2", False),
+        (f"{SCRIPT} --process-role=broker", True),
+        (f"{SCRIPT} --process-role=broker,controller", False),
+        ("/usr/bin/pkill -TERM -f kafka.Kafka", True),
+        ("/usr/bin/pkill -HUP -f kafka.Kafka", True),
+        ("/usr/bin/pkill -f /etc/kafka/server.properties", False),
+        ("/usr/bin/pkill -F /run/kafka.pid", False),
+        ("/usr/bin/pkill -u kafka java", True),
+        ("/usr/bin/pkill node_exporter", False),
+        ("/usr/bin/killall java", True),
+        ("/bin/sh -c ps ax | grep kafka.Kafka | grep -v grep | awk '{print $1}' | xargs kill", True),
+        ("/bin/sh -c 'ps ax | grep /etc/kafka/server.properties | xargs kill'", False),
+        ("/bin/sh -c 'ps ax | awk /kafka-b/ | xargs kill'", True),
+        ("/bin/sh -c 'kill -TERM $(pgrep -f kafka.Kafka)'", True),
+        ("/bin/sh -c 'while pkill -0 -f kafka.Kafka; do sleep 1; done'", False),
+        ("/sbin/start-stop-daemon --stop --exec /usr/bin/java", True),
+        ("/sbin/start-stop-daemon --stop --exec /usr/bin/java --pidfile /run/kafka.pid", False),
+        ("/bin/kill -TERM $MAINPID", False),
+    ],
+)
+@pytest.mark.parametrize("is_script", [False, True])
+def test_a_command_reaches_a_kafka_of_another_cluster(command: str, *, is_reached: bool, is_script: bool) -> None:
+    """Also a line of a script that the unit runs."""
+    of_script = replace(STOP, commands=(SITE,), lines=((SITE, "logger 'stopping'"), (SITE, command)))
+    found = reached(of_script if is_script else replace(STOP, commands=(command,)))
+    assert [one.reached for one in found] == ([(FOREIGN,)] if is_reached else [])
+
+
+@pytest.mark.parametrize(
+    ("lines", "is_reached"),
+    [
+        (["PIDS=$(ps ax | grep ' kafka\\.Kafka ' | grep java | awk '{print $1}')", "kill -s TERM $PIDS"], True),
+        (["PIDS=`pgrep -f kafka.Kafka`", "for pid in $PIDS; do", "kill $pid", "done"], True),
+        (["pgrep -f kafka.Kafka |", "while read pid; do kill $pid; done"], True),
+        (["find_it() {", "pgrep -f kafka.Kafka", "}", "PID=$(find_it)", "kill $PID"], True),
+        (["stop() {", 'kill "$1"', "}", "for one in $(jps | grep Kafka); do stop $one; done"], True),
+        (["pgrep -f kafka.Kafka || exit 0", "kill $(cat /run/kafka.pid)"], False),
+        (["if ps -p $PID >/dev/null; then kill $PID; fi"], False),
+        (["PID=$(cat /run/kafka.pid)", "ps ax | grep -q kafka.Kafka && kill $PID"], False),
+        (["pgrep -f kafka.Kafka >/dev/null && kill -TERM $MAINPID"], False),
+        (["PID=$(pgrep -f kafka.Kafka)", "curl -s localhost:8080/drain?pid=$PID"], False),
+    ],
+)
+def test_a_script_reaches_what_it_finds_only_if_it_sends_it_a_signal(lines: list[str], *, is_reached: bool) -> None:
+    found = reached(replace(STOP, commands=(SITE,), lines=tuple((SITE, line) for line in lines)))
+    assert [one.path for one in found] == ([SITE] if is_reached else [])
+
+
+@pytest.mark.parametrize(
+    ("change", "is_reached"),
+    [
+        ({}, False),
+        ({"user_id": 0}, True),
+        ({"user_id": None}, True),
+        ({"is_privileged": True}, True),
+        ({"commands": (f"/usr/bin/sudo {SCRIPT}",)}, True),
+    ],
+)
+def test_a_process_of_another_user_is_reached_by_root_or_if_the_user_is_unknown(
+    change: dict[str, object], *, is_reached: bool
+) -> None:
+    other = replace(FOREIGN, user_id=1001, user="kafka-b")
+    stop = replace(replace(STOP, commands=(SCRIPT,), processes=(other,)), **change)
+    assert bool(reached(stop)) is is_reached
+
+
+def test_what_is_reached_is_named_with_a_remedy_that_stops_this_unit_alone() -> None:
+    (found,) = reached(replace(STOP, commands=(SCRIPT,)), OTHER)
+    assert found.sentence == (
+        f"kafka.service on host h has ExecStop={SCRIPT}, which also stops node 7 of this host and kafka-b.service "
+        "(/etc/kafka-b/server.properties), which is not a node of this cluster."
+    )
+    assert "write the lines `[Service]` and `ExecStop=` there. systemd then sends SIGTERM" in found.remedy
+    (script,) = reached(replace(STOP, commands=(SITE,), lines=((SITE, "logger x"), (SITE, SCRIPT))))
+    assert script.sentence.startswith(f"ExecStop= of kafka.service on host h runs {SITE}: `{SCRIPT}`, which also stops")
+    assert "alone, by $MAINPID" in script.remedy
+    (after,) = reached(replace(STOP, after=(SCRIPT,)))
+    assert (after.setting, "SIGTERM" in after.remedy) == ("ExecStopPost", False)
+
+
+def test_processes_that_the_host_hides_are_not_known_to_be_out_of_reach() -> None:
+    hidden = replace(STOP, commands=(f"{SCRIPT} --node-id=1",), processes=None)
+    (found,) = reached(hidden)
+    assert found.reached == ()
+    assert "the host does not show its processes to the SSH user" in found.sentence
+    assert reached(replace(hidden, commands=("/bin/kill $MAINPID",))) == []
+    assert reached(replace(hidden, commands=())) == []
+
+
+def test_a_node_of_the_inventory_is_known_by_its_unit_and_counts_while_it_does_not_run() -> None:
+    process = replace(FOREIGN, unit="kafka-7.service", configuration="../x.properties", node_id="", user_id=1001)
+    (found,) = reached(replace(STOP, commands=(SCRIPT,), processes=()), OTHER)
+    assert [one.node for one in found.reached] == [OTHER]
+    assert reached(replace(STOP, commands=(SCRIPT,), processes=(process,)), OTHER) == [], "it has another user"
+    assert reached(replace(STOP, commands=(f"{SCRIPT} --node-id=1",), processes=()), OTHER) == []

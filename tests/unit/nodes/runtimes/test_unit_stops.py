@@ -1,0 +1,148 @@
+"""What a stop executes and whom it reaches, with real processes below a real shell and on a host in memory."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from kafka_rollout.base.errors import RefusedError
+from kafka_rollout.model.host_state import UnitStop
+from kafka_rollout.nodes.runtimes.hosts.service import SshServiceRuntime
+from kafka_rollout.nodes.runtimes.hosts.shells import Done
+from kafka_rollout.nodes.runtimes.hosts.unit_stops import read_unit_stop
+from kafka_rollout.releases.facts import Release
+from tests.fakes.host import FakeHost
+from tests.unit.nodes.runtimes.test_service import NODE, runtime_on
+
+SCRIPT = "/opt/kafka/bin/kafka-server-stop.sh"
+Begin = Callable[..., int]
+
+
+@pytest.fixture
+def begin() -> Iterator[Begin]:
+    started: list[subprocess.Popen[bytes]] = []
+
+    def run(*words: str) -> int:
+        started.append(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", *words]))
+        return started[-1].pid
+
+    yield run
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+@dataclass
+class RealShell:
+    """`group`: the processes in the control group of the unit. `files`: what `systemctl cat` prints."""
+
+    folder: Path
+    group: str = ""
+    files: str = f"[Service]\nExecStop={SCRIPT}"
+    first: str = "/proc/1/cmdline"
+
+    def run(self, host: str, command: str, **_: object) -> Done:
+        for name, content in (("/init.scope", "1"), ("/kafka.service", self.group)):
+            (self.folder / name[1:]).mkdir(exist_ok=True)
+            (self.folder / name[1:] / "cgroup.procs").write_text(f"{content}\n" if content else "")
+        (self.folder / "cat").write_text(f"{self.files}\n" if self.files else "")
+        systemctl = self.folder / "systemctl"
+        shown = "*init.scope) echo /init.scope;; *kafka.service) echo ControlGroup=/kafka.service;;"
+        systemctl.write_text(f"#!/bin/sh\ncase $* in cat*) cat {self.folder}/cat;; {shown} esac\n")
+        systemctl.chmod(0o755)
+        line = command.replace("/sys/fs/cgroup", str(self.folder)).replace("/proc/1/cmdline", self.first)
+        path = {"PATH": f"{self.folder}:{os.environ['PATH']}"}
+        done = subprocess.run(["/bin/sh", "-c", line], env=path, capture_output=True, text=True, check=False)
+        return Done(done.returncode, done.stdout.encode(), done.stderr)
+
+
+def read(shell: RealShell, *stop: str, pid: int | None = None) -> UnitStop:
+    runtime = runtime_on(FakeHost())
+    runtime.shell = shell  # type: ignore[assignment]
+    return read_unit_stop(runtime, NODE, stop=stop, after=(), pid=pid, filters=True)
+
+
+def test_every_kafka_outside_of_the_unit_is_seen_with_its_file(tmp_path: Path, begin: Begin) -> None:
+    file = tmp_path / "b.properties"
+    file.write_text("# node.id=9\n node.id = 7\nprocess.roles=broker,controller\nlog.dirs=/data\n")
+    own, other = begin("kafka.Kafka", "/etc/kafka/server.properties"), begin("kafka.Kafka", str(file))
+    relative, log = begin("kafka.Kafka", "x.properties"), begin("ship", "kafka.Kafka.log")
+    stop = read(RealShell(tmp_path, group=str(own)), SCRIPT, pid=own)
+    found = {one.pid: one for one in stop.processes or ()}
+    assert {other, relative} <= set(found)
+    assert not {own, log} & set(found)
+    assert (found[other].node_id, found[other].roles, found[other].configuration) == (
+        "7",
+        "broker,controller",
+        str(file),
+    )
+    assert found[other].command[-2:] == ("kafka.Kafka", str(file))
+    assert (found[other].user_id, stop.user_id, stop.is_privileged) == (os.getuid(), os.getuid(), False)
+    assert (found[relative].configuration, found[relative].node_id) == ("x.properties", "")
+
+
+@pytest.mark.parametrize(
+    ("files", "is_privileged"),
+    [
+        ("ExecStop=/x\nExecStartPre=+/bin/mkdir /run/x", False),
+        ("ExecStop=-+/x", True),
+        ("ExecStopPost = !/x", True),
+        ("PermissionsStartOnly=true", True),
+        ("", True),
+    ],
+)
+def test_a_command_of_root_is_seen_in_the_files_of_the_unit(tmp_path: Path, files: str, *, is_privileged: bool) -> None:
+    assert read(RealShell(tmp_path, files=files), SCRIPT).is_privileged is is_privileged
+
+
+def test_hidden_processes_are_unknown_and_a_unit_without_a_command_asks_for_none(tmp_path: Path) -> None:
+    assert read(RealShell(tmp_path, first=f"{tmp_path}/gone"), SCRIPT).processes is None
+    assert read(RealShell(tmp_path)) == UnitStop()
+
+
+def host_with_another(*, stop: str = SCRIPT, sees: str = "Processes=known\nPrivileged=no\n") -> FakeHost:
+    shown = f"\nExecStop={{ path={stop} ; argv[]={stop} ; ignore_errors=no ; }}"
+    return FakeHost(capabilities=shown, processes=sees)
+
+
+OTHER = "Sees=77 997 kafka\nService=77 kafka-b.service\nWord=77 java\nWord=77 kafka.Kafka\nWord=77 /etc/b.properties\n"
+
+
+def test_a_stop_that_would_reach_a_kafka_that_was_started_since_the_plan_is_refused() -> None:
+    host = host_with_another()
+    runtime: SshServiceRuntime = runtime_on(host)
+    assert runtime.host(NODE, [Release(4, 3, 1)]).stop.processes == ()
+    host.processes += OTHER
+    with pytest.raises(RefusedError, match=r"also stops kafka-b\.service \(/etc/b\.properties\)") as raised:
+        runtime.stop(NODE, deadline_s=180)
+    assert "`ExecStop=` there" in raised.value.remedy
+    assert host.pid == 50
+    host.processes = host.processes.replace(OTHER, "")
+    runtime.stop(NODE, deadline_s=180)
+    assert host.pid == 0
+
+
+def test_a_stop_is_refused_if_the_host_does_not_show_its_processes() -> None:
+    host = host_with_another(sees="")
+    with pytest.raises(RefusedError, match="does not show its processes"):
+        runtime_on(host).stop(NODE, deadline_s=180)
+    assert host.pid == 50
+
+
+def test_a_script_that_a_script_of_the_stop_executes_is_read() -> None:
+    host = host_with_another(stop="/usr/local/bin/stop-kafka")
+    host.files["/usr/local/bin/stop-kafka"] = "#!/bin/sh\n. /lib/functions\nexec /usr/local/lib/stop-all\n"
+    host.files["/usr/local/lib/stop-all"] = "#!/bin/sh\npkill -f kafka.Kafka\n"
+    host.files["/lib/functions"] = "killproc() { kill -9 $1; }\n"
+    stop = runtime_on(host).host(NODE, [Release(4, 3, 1)]).stop
+    assert stop.lines == (
+        ("/usr/local/bin/stop-kafka", ". /lib/functions"),
+        ("/usr/local/bin/stop-kafka", "exec /usr/local/lib/stop-all"),
+        ("/usr/local/lib/stop-all", "pkill -f kafka.Kafka"),
+    )
