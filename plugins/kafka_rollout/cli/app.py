@@ -62,7 +62,6 @@ _SUBJECTS: Mapping[str, Mapping[str, str]] = {
         "retry": "changes.retry",
         "rollback": "changes.rollback",
         "features": "features",
-        "metadata": "metadata",
         "traffic": "traffic.traffic",
     },
     "Runs": {
@@ -78,6 +77,9 @@ _SUBJECTS: Mapping[str, Mapping[str, str]] = {
         "db": "db.db",
         "demo": "demo.demo",
         "clean": "clean.clean",
+    },
+    "Metadata logs of stopped nodes (for experts)": {
+        "metadata": "metadata",
     },
 }
 COMMANDS: Mapping[str, str] = {name: where for listed in _SUBJECTS.values() for name, where in listed.items()}

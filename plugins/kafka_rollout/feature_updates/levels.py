@@ -348,7 +348,7 @@ def _remedy(*features: str) -> str:
     ways += [f"--delete {feature}" for feature in features if feature != METADATA_VERSION]
     return (
         "Stop that node and upgrade it to a release that supports the level. Or lower the level (`features "
-        f"update` with {' or '.join(ways)}) while it is not in use."
+        f"set` with {' or '.join(ways)}) while it is not in use."
     )
 
 

@@ -208,7 +208,8 @@ def test_separate_nodes_are_trimmed_and_taken_back_from_controllers_on_the_new_l
         stopped = bytes_of(ports)
         for node in (cluster.spec.controllers[0], cluster.spec.nodes[-1]):
             out = tmp_path / f"of-{node.node_id}"
-            assert metadata("snapshot", ports, node, "--to-level", 29, "--release", OLD, "--out", out) == 0
+            of_one_log = ("--to-level", 29, "--release", OLD, "--epoch", 1000, "--out", out)
+            assert metadata("snapshot", ports, node, *of_one_log) == 0
         assert bytes_of(ports) == stopped
         assert steps.choose(Run(ports, plan)).voters == (101, 102, 103)
         steps.install_snapshot(Run(ports, plan))

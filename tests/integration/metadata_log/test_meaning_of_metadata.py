@@ -82,12 +82,12 @@ def test_losses_of_a_level_include_what_the_release_of_that_level_means_otherwis
     folder: MetadataFolder, capsys: pytest.CaptureFixture[str]
 ) -> None:
     append_records(folder, acl(1), acl(2, host="10.0.0.0/8", permissionType=2))
-    assert run("losses", folder.root, "--to-level", 30, "--release", "4.4.0", "--json") == 0
+    assert run("scan", folder.root, "--to-level", 30, "--classes", "4.4.0", "--json") == 0
     told = json.loads(capsys.readouterr().out)
     assert told["readers"] == ["4.3.1"]
     assert [(loss["kind"], loss["subject"]) for loss in told["losses"]] == [("access", "User:alice")]
     assert "User:alice gains READ on topic orders from 10.0.0.0, 10.255.255.255" in told["losses"][0]["sentence"]
-    assert run("losses", folder.root, "--to-level", 30, "--release", "4.4.0", "--target", "4.4.0", "--json") == 0
+    assert run("scan", folder.root, "--to-level", 30, "--classes", "4.4.0", "--release", "4.4.0", "--json") == 0
     assert json.loads(capsys.readouterr().out)["losses"] == []
 
 

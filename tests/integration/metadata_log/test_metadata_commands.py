@@ -45,7 +45,7 @@ def run(command: str, folder: Path, *arguments: object) -> int:
 
 def test_losses_in_the_form_that_programs_read(folder: MetadataFolder, capsys: pytest.CaptureFixture[str]) -> None:
     before = whole(folder)
-    assert run("losses", folder.root, "--to-level", 29, "--json") == 0
+    assert run("scan", folder.root, "--to-level", 29, "--json") == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["from_level"], told["to_level"], told["default_only"]) == (30, 29, [])
     assert told["losses"] == [
@@ -66,7 +66,7 @@ def test_a_directory_is_named_by_its_path_where_the_configuration_leads_to_its_m
     second.mkdir()
     (second / "meta.properties").write_text("version=1\nnode.id=1\ndirectory.id=SjsugtA7F6YxfWx3HdBG8w\n")
     config.write_text(f"log.dirs={folder.root},{second},{tmp_path / 'gone'}\n")
-    assert run("losses", folder.root, "--to-level", 29, "--config", config, "--json") == 0
+    assert run("scan", folder.root, "--to-level", 29, "--config", config, "--json") == 0
     (loss,) = json.loads(capsys.readouterr().out)["losses"]
     assert loss["sentence"] == f"Broker 1 loses its cordoned log directories: {second} (SjsugtA7F6YxfWx3HdBG8w)."
 
@@ -75,7 +75,7 @@ def test_an_older_releases_classes_can_be_asked_and_the_log_alone_is_enough(
     old_level: MetadataFolder, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (old_level.root / "meta.properties").unlink()
-    assert run("losses", old_level.log, "--to-level", 4, "--release", "3.9.1", "--json") == 0
+    assert run("scan", old_level.log, "--to-level", 4, "--classes", "3.9.1", "--json") == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["from_level"], told["to_level"], told["below_floor"]) == (8, 4, True)
 
@@ -131,10 +131,10 @@ def test_bad_input_is_one_sentence_and_exit_code_2_and_changes_nothing(
     out = tmp_path / "out"
     before = whole(folder)
     for command, where, arguments, said in (
-        ("losses", folder.root, ("--to-level", 99), "does not support metadata.version 99"),
-        ("losses", cut, ("--to-level", 29), "is damaged or not complete"),
-        ("losses", tmp_path / "empty", ("--to-level", 29), "holds no metadata log"),
-        ("losses", folder.root, ("--to-level", 29, "--cluster-id", "other"), "not of cluster other"),
+        ("scan", folder.root, ("--to-level", 99), "does not support metadata.version 99"),
+        ("scan", cut, ("--to-level", 29), "is damaged or not complete"),
+        ("scan", tmp_path / "empty", ("--to-level", 29), "holds no metadata log"),
+        ("scan", folder.root, ("--to-level", 29, "--cluster-id", "other"), "not of cluster other"),
         ("scan", folder.root, ("--release", "9.9.9"), "The catalogue does not contain which metadata records"),
         ("scan", cut, ("--release", "4.3.1"), "is damaged or not complete"),
         ("snapshot", folder.root, ("--to-level", 99, "--out", out), "does not support metadata.version 99"),
@@ -157,7 +157,7 @@ def test_what_the_snapshot_command_wrote_is_loaded_by_the_release_that_is_to_sta
 ) -> None:
     assert run("snapshot", folder.root, "--to-level", 29, "--out", tmp_path / "out", "--release", "4.2.1") == 0
     (path,) = (tmp_path / "out").glob("*.checkpoint")
-    assert (path.name, path.stat().st_mode & 0o777) == (f"{57:020}-0000000001.checkpoint", 0o600)
+    assert (path.name, path.stat().st_mode & 0o777) == (f"{57:020}-0000000101.checkpoint", 0o600)
     assert path.parent.stat().st_mode & 0o777 == 0o700
     summary = JvmKafkaClasses(release_cache).load_checkpoint(Release(4, 2, 1), path)
     assert (summary.features["metadata.version"], summary.topics, summary.partitions) == (29, 3, 6)

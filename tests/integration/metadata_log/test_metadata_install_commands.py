@@ -1,4 +1,4 @@
-"""`kafka-rollout metadata choose|snapshot|install|uninstall` on the kept log of a real node; no broker runs."""
+"""`kafka-rollout metadata snapshot|install` on the kept log of a real node; no broker runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.cli.app import run_main
 from kafka_rollout.metadata_log.disk.folder import MetadataFolder, open_folder
 from tests.integration.metadata_log.test_metadata_commands import FIXTURES, run
 from tests.unit.metadata_log.changes.test_trimmer import whole
@@ -35,13 +34,15 @@ def test_a_release_that_could_not_even_read_bootstrap_checkpoint_replays_what_is
     folder: MetadataFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = whole(folder)
-    assert run("choose", folder.root, "--json") == 0
-    chosen = json.loads(capsys.readouterr().out)
-    assert (chosen["node_id"], chosen["end_offset"], chosen["snapshot_epoch"], chosen["voters"]) == (1, 57, 101, [1])
     features = [word for name in LOWER for word in ("--feature", f"{name}=0")]
-    options = ("--to-level", 20, "--release", "3.9.1", "--epoch", chosen["snapshot_epoch"], *features)
-    snapshot = written(folder, tmp_path / "out", *options)
-    told = " ".join(capsys.readouterr().out.split())
+    snapshot = written(folder, tmp_path / "out", "--to-level", 20, "--release", "3.9.1", *features)
+    assert snapshot.name == f"{57:020}-{101:010}.checkpoint"
+    printed = capsys.readouterr()
+    assert (
+        "ends at offset 57 in epoch 1. Logs of node 1 compared, voters: node 1. Epoch of the snapshot: 101."
+        in printed.err
+    )
+    told = " ".join(printed.out.split())
     for name in LOWER:
         assert f"The feature level of {name} is lost" in told
     assert "orders-0 loses its eligible leader replicas: 1." in told
@@ -57,7 +58,7 @@ def test_a_release_that_could_not_even_read_bootstrap_checkpoint_replays_what_is
     assert run("install", folder.root, "--snapshot", snapshot, "--release", "3.9.1") == 0
     found = scanned()
     assert (found["verdict"], found["starts_at"]) == ("replays", f"snapshot {snapshot.name}")
-    assert run("uninstall", folder.root) == 0
+    assert run("install", folder.root, "--undo") == 0
     assert whole(folder) == before
 
 
@@ -70,7 +71,7 @@ def test_bad_input_is_one_sentence_and_changes_nothing(
     old = Path(shutil.copy(snapshot, tmp_path / f"{57:020}-{1:010}.checkpoint"))
     shutil.copy(f"{snapshot}.origin.json", f"{old}.origin.json")
     before = whole(folder)
-    to_421 = ("--release", "4.2.1")
+    to_421, lower = ("--release", "4.2.1"), ("--to-level", 29, "--out", tmp_path / "x")
     capsys.readouterr()
     for code, command, arguments, said in (
         (3, "install", ("--snapshot", cut, *to_421), "is damaged or not complete"),
@@ -78,12 +79,16 @@ def test_bad_input_is_one_sentence_and_changes_nothing(
         (2, "install", ("--snapshot", snapshot, *to_421, "--cluster-id", "other"), "not of cluster other"),
         (3, "install", ("--snapshot", snapshot, "--release", "4.0.1"), "cannot load the snapshot"),
         (3, "install", ("--snapshot", old, *to_421), "knows epoch 1"),
-        (2, "uninstall", (), "no installation to undo"),
-        (2, "choose", ("--cluster-id", "other"), "not of cluster other"),
-        (2, "snapshot", ("--to-level", 29, "--out", tmp_path / "x", "--epoch", 0), "would be older"),
-        (2, "snapshot", ("--to-level", 29, "--out", tmp_path / "x", "--feature", "gruop.version:0"), "not a feature"),
-        (2, "snapshot", ("--to-level", 29, "--out", tmp_path / "x", "--feature", "group.version:2"), "only lowers"),
-        (2, "snapshot", ("--to-level", 29, "--out", tmp_path / "x", "--feature", "kraft.version:0"), "be lowered"),
+        (2, "install", ("--undo",), "no installation to undo"),
+        (2, "install", ("--undo", "--snapshot", snapshot), "restores what was there before"),
+        (2, "install", ("--snapshot", snapshot), "and the release that must start from it"),
+        (2, "scan", (), "A scan needs the release"),
+        (2, "scan", ("--release", "4.2.1", "--classes", "4.2.1"), "--classes computes the losses"),
+        (2, "snapshot", (*lower, "--cluster-id", "other"), "not of cluster other"),
+        (2, "snapshot", (*lower, "--epoch", 0), "would be older"),
+        (2, "snapshot", (*lower, "--feature", "gruop.version:0"), "not a feature"),
+        (2, "snapshot", (*lower, "--feature", "group.version:2"), "only lowers"),
+        (2, "snapshot", (*lower, "--feature", "kraft.version:0"), "be lowered"),
     ):
         assert run(command, folder.root, *arguments) == code, said
         told = capsys.readouterr().err
@@ -97,8 +102,30 @@ def test_the_logs_of_two_clusters_are_not_compared(
     folder: MetadataFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     other = FIXTURES / "metadata-log-level-8"
-    assert run_main(["metadata", "choose", "--log-dir", str(folder.root), "--log-dir", str(other)]) == 2
+    assert run("snapshot", folder.root, "--log-dir", other, "--to-level", 29, "--out", tmp_path / "out") == 2
     assert "These logs belong to different clusters" in capsys.readouterr().err
+
+
+def test_a_snapshot_needs_the_logs_of_a_majority_and_is_above_every_epoch_that_they_know(
+    folder: MetadataFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def quorum(root: Path, **values: object) -> None:
+        path = root / "__cluster_metadata-0" / "quorum-state"
+        voters = [{"voterId": voter} for voter in (1, 2, 3)]
+        path.write_text(json.dumps({**json.loads(path.read_text()), "currentVoters": voters, **values}))
+
+    other = shutil.copytree(folder.root, tmp_path / "node-2")
+    properties = other / "meta.properties"
+    properties.write_text(properties.read_text().replace("node.id=1", "node.id=2"))
+    quorum(folder.root)
+    quorum(other, leaderEpoch=7)
+    to_29 = ("--to-level", 29, "--out", tmp_path / "out")
+    assert run("snapshot", folder.root, *to_29) == 3
+    assert "The metadata logs of 1 of 3 voters are available. 2 are needed" in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "out").exists()
+    assert run("snapshot", folder.root, "--log-dir", other, *to_29) == 0
+    assert "Logs of nodes 1, 2 compared, voters: nodes 1, 2, 3." in capsys.readouterr().err
+    assert [path.name for path in (tmp_path / "out").glob("*.checkpoint")] == [f"{57:020}-{107:010}.checkpoint"]
 
 
 def test_two_directories_of_one_node_are_not_compared(
@@ -106,17 +133,21 @@ def test_two_directories_of_one_node_are_not_compared(
 ) -> None:
     """A disk and its backup: whichever is named last would be taken."""
     copy = shutil.copytree(folder.root, tmp_path / "copy")
-    assert run_main(["metadata", "choose", "--log-dir", str(folder.root), "--log-dir", str(copy)]) == 2
+    to_29 = ("--to-level", 29, "--out", tmp_path / "out")
+    assert run("snapshot", folder.root, "--log-dir", copy, *to_29, "--epoch", 105) == 2
+    assert "--epoch is for one directory." in capsys.readouterr().err
+    assert run("snapshot", folder.root, "--log-dir", copy, *to_29) == 2
     told = " ".join(capsys.readouterr().err.split())
     assert f"{folder.root} and {copy} are both of node 1" in told
 
 
-@pytest.mark.parametrize("command", ["choose", "uninstall"])
+@pytest.mark.parametrize("words", ["snapshot --to-level 29 --out x", "install --undo"])
 def test_a_folder_with_two_logs_is_not_a_nodes(
-    folder: MetadataFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
+    folder: MetadataFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: str
 ) -> None:
     copy = shutil.copytree(folder.root, tmp_path / "a-old")
-    assert run(command, tmp_path) == 2
+    command, *options = words.split()
+    assert run(command, tmp_path, *options) == 2
     told = " ".join(capsys.readouterr().err.split())
     assert "has 2 metadata logs" in told
     assert str(copy) in told
@@ -146,6 +177,6 @@ def test_a_snapshot_of_another_log_is_not_installed(
     assert "records would be lost" in refused({"epoch": 0})
     assert run(*install, "--discard-later-records") == 0
     assert run(*install) == 0, "it is finished"
-    assert run("uninstall", folder.root) == 0
+    assert run("install", folder.root, "--undo") == 0
     origin.unlink()
     assert run(*install, "--cluster-id", str(folder.cluster_id)) == 0

@@ -122,10 +122,10 @@ CASES = [
      "release whose levels to set."),
     (64, "features set --action upgrade-all -c orders", 2,
      "A feature change needs a named approval. Add --as NAME --reason TEXT, or --dry-run."),
-    (66, "metadata losses --log-dir {folder}/none --to-level 25", 2,
+    (66, "metadata scan --log-dir {folder}/none --to-level 25", 2,
      "{folder}/none does not exist. Use a node's metadata.log.dir (by default the first of its log.dirs), or a copy of "
      "its __cluster_metadata-0."),
-    (67, "metadata losses --log-dir {folder}/clusters --to-level 25", 2,
+    (67, "metadata scan --log-dir {folder}/clusters --to-level 25", 2,
      "{folder}/clusters holds no metadata log: it has no folder __cluster_metadata-0. Use a node's metadata.log.dir "
      "(by default the first of its log.dirs), or a copy of its __cluster_metadata-0."),
     (70, "scan", 2, "A scan reads either a cluster or log directories. Add --cluster NAME or --log-dir DIR."),

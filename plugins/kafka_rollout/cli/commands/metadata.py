@@ -1,12 +1,13 @@
-"""The metadata log: losses, scan, snapshot, trim, install.
+"""The metadata log of stopped nodes, for experts: scan, snapshot, trim, install.
 
-These commands read directories. They need neither a running cluster nor an inventory. Only `trim`, `install` and
-`uninstall` change the directory.
+These commands read directories. They need neither a running cluster nor an inventory. Only `trim` and `install` change
+the directory.
 """
 
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,6 +17,7 @@ import typer
 from kafka_rollout.base.errors import RefusedError, UserError
 from kafka_rollout.base.json_forms import to_json
 from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.base.wording import nodes as nodes_of
 from kafka_rollout.cli import show
 from kafka_rollout.cli.options import AsJson, read_feature, read_level
 from kafka_rollout.features.requests import parse_requests
@@ -45,29 +47,67 @@ ClusterId = Annotated[
 ]
 
 
-@app.command("losses")
-def losses(
+@app.command("scan")
+def scan(
     log_dir: LogDir,
-    to_level: ToLevel,
-    as_json: AsJson = False,
     release: Annotated[
-        str | None, typer.Option(help="Release whose Kafka classes compute the losses; default: the newest release.")
-    ] = None,
-    config: Annotated[
-        Path | None, typer.Option(help="server.properties of the node, to show its log directories by path.")
-    ] = None,
-    cluster_id: ClusterId = None,
-    target: Annotated[
         str | None,
         typer.Option(
-            help="Release that would run at this level; default: the newest one whose highest level it is.",
+            "--release",
+            help="The release that must start on this log. With --to-level: the one that would run at this level; "
+            "default: the newest one whose highest level it is.",
         ),
     ] = None,
+    to_level: Annotated[
+        str | None,
+        typer.Option(
+            "--to-level", help="Show what would be lost at this metadata.version, for example 25 or its name, 4.0-IV3."
+        ),
+    ] = None,
+    classes: Annotated[
+        str | None,
+        typer.Option(help="With --to-level: release whose Kafka classes compute the losses; default: the newest one."),
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            help="server.properties of the node, for the waiting times in the remedies and the paths of directories."
+        ),
+    ] = None,
+    cluster_id: ClusterId = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Show the metadata that would be lost at a lower metadata.version, and on the release that runs then. Read-only.
+    """Check whether a node of a release can start on this metadata log, or show what a lower level loses. Read-only.
 
-    The loss includes ACLs about which the authorizer of that release decides otherwise.
+    With --release, exit code 3 if the node cannot start. With --to-level, the result is the metadata that would be lost
+    at this metadata.version, and on the release that runs then. The loss includes ACLs about which the authorizer of
+    that release decides otherwise.
     """
+    from kafka_rollout.formats.files.server_properties import read_properties
+    from kafka_rollout.metadata_log.classes.scanner import scan_metadata_log
+
+    if to_level is not None:
+        report = _losses(log_dir, to_level, release, classes, config, cluster_id)
+        show.print_json(to_json(report)) if as_json else _print_losses(report)
+        return
+    if release is None:
+        raise UserError(
+            "A scan needs the release that must start on the log, or the level whose losses to show.",
+            remedy="Add --release RELEASE or --to-level LEVEL.",
+        )
+    if classes is not None:
+        raise UserError("--classes computes the losses at a level.", remedy="Add --to-level, or remove it.")
+    folder, cache = _open(log_dir, cluster_id)
+    found = scan_metadata_log(folder, _release(cache, release), cache=cache, settings=read_properties(config))
+    show.print_json(found.to_dict()) if as_json else _print_scan(found)
+    if found.failures:
+        raise typer.Exit(RefusedError.exit_code)
+
+
+def _losses(
+    log_dir: Path, to_level: str, target: str | None, classes: str | None, config: Path | None, cluster_id: str | None
+) -> LossReport:
+    """Return what a lower level loses. `target`: the release that runs then. `classes`: the release that computes."""
     from kafka_rollout.formats.files.server_properties import directory_ids, read_properties
     from kafka_rollout.metadata_log.classes.snapshot import loss_report
 
@@ -78,41 +118,22 @@ def losses(
         folder,
         level,
         cache=cache,
-        release=_release(cache, release),
+        release=_release(cache, classes),
         readers=() if reader is None else (reader,),
         settings=settings,
     )
     paths = directory_ids({"log.dirs": str(folder.root), **settings})
-    report = replace(
-        report, losses=with_paths(report.losses, paths), default_only=with_paths(report.default_only, paths)
-    )
-    show.print_json(to_json(report)) if as_json else _print_losses(report)
-
-
-@app.command("scan")
-def scan(
-    log_dir: LogDir,
-    release: Annotated[str, typer.Option("--release", help="The release that must start on this log.")],
-    as_json: AsJson = False,
-    config: Annotated[
-        Path | None, typer.Option(help="server.properties of the node, to compute the waiting times in the remedies.")
-    ] = None,
-    cluster_id: ClusterId = None,
-) -> None:
-    """Check whether a node of the release can start on this metadata log. Exit code 3 if it cannot. Read-only."""
-    from kafka_rollout.formats.files.server_properties import read_properties
-    from kafka_rollout.metadata_log.classes.scanner import scan_metadata_log
-
-    folder, cache = _open(log_dir, cluster_id)
-    found = scan_metadata_log(folder, _release(cache, release), cache=cache, settings=read_properties(config))
-    show.print_json(found.to_dict()) if as_json else _print_scan(found)
-    if found.failures:
-        raise typer.Exit(RefusedError.exit_code)
+    return replace(report, losses=with_paths(report.losses, paths), default_only=with_paths(report.default_only, paths))
 
 
 @app.command("snapshot")
 def snapshot(
-    log_dir: LogDir,
+    log_dir: Annotated[
+        list[Path],
+        typer.Option(
+            "--log-dir", help="metadata.log.dir of a stopped node, or a copy; repeat the option for every controller."
+        ),
+    ],
     to_level: ToLevel,
     out: Annotated[
         Path, typer.Option("--out", help="Folder for the .checkpoint file. Existing files are not overwritten.")
@@ -129,21 +150,32 @@ def snapshot(
     ] = None,
     epoch: Annotated[
         int | None,
-        typer.Option(help="Epoch of the snapshot, as printed by `metadata choose`; default: the epoch of the log end."),
+        typer.Option(
+            help="Epoch of a snapshot of one directory that is not compared with others; default: above all epochs "
+            "that a majority of the voters know."
+        ),
     ] = None,
     cluster_id: ClusterId = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write a snapshot of the metadata at the log end with Kafka's own classes, and check that it can be loaded.
+    """Write a snapshot of the log that contains every committed record with Kafka's own classes, and check it.
 
-    The file beside it, .origin.json, names the cluster and the end of the log. Copy it too: `install` compares them.
+    It chooses this log among those of the stopped nodes, which must be a majority of the voters. Only reads them. The
+    file beside the snapshot, .origin.json, names the cluster and the end of the log. Copy it too: `metadata install`
+    compares them.
     """
     from kafka_rollout.metadata_log.changes.snapshot_origin import SnapshotOrigin
     from kafka_rollout.metadata_log.classes.snapshot import write_snapshot
 
-    folder, cache = _open(log_dir, cluster_id)
-    level, origin = read_level(to_level), SnapshotOrigin.of(folder)
+    opened = [_open(directory, cluster_id) for directory in log_dir]
+    (folder, cache), level = opened[0], read_level(to_level)
     features = {one.feature: one.level for one in parse_requests(downgrades=map(read_feature, feature or ()))}
+    choice = "One log, which is compared with no other."
+    if epoch is None:
+        folder, epoch, choice = _choose([one for one, _ in opened])
+    elif len(opened) > 1:
+        raise UserError("--epoch is for one directory.", remedy="Remove it: the logs that are compared give the epoch.")
+    origin = SnapshotOrigin.of(folder)
     written = write_snapshot(
         folder,
         level,
@@ -158,6 +190,7 @@ def snapshot(
     if as_json:
         show.print_json(written)
         return
+    show.say(choice, show.err)
     _print_entries("lost", written.losses)
     show.err.print(
         f"{written.records} records at metadata.version {written.to_level}, kraft.version {written.kraft_version}; "
@@ -205,58 +238,23 @@ def trim_command(
     show.print_json({"dry_run": False, "result": result}) if as_json else show.say(result.sentence)
 
 
-@app.command("choose")
-def choose(
-    log_dir: Annotated[
-        list[Path],
-        typer.Option("--log-dir", help="metadata.log.dir of a stopped node; repeat the option for every node."),
-    ],
-    cluster_id: ClusterId = None,
-    as_json: AsJson = False,
-) -> None:
-    """Choose among the logs of stopped nodes the log that contains every committed record. Read-only."""
-    from kafka_rollout.metadata_log.disk.folder import node_log, open_folder
-
-    folders = [open_folder(directory, cluster_id=cluster_id) for directory in log_dir]
-    if len({folder.cluster_id for folder in folders}) > 1:
-        clusters = "; ".join(f"{folder.root}: {folder.cluster_id or 'unknown'}" for folder in folders)
-        raise UserError(f"These logs belong to different clusters ({clusters}).", remedy="Use the logs of one cluster.")
-    nameless = [folder for folder in folders if folder.node_id is None]
-    if nameless:
-        raise UserError(
-            f"There is no meta.properties next to {nameless[0].log}, so its node is unknown.",
-            remedy="Copy meta.properties too.",
-        )
-    by_node: dict[int, MetadataFolder] = {}
-    for folder in folders:
-        other = by_node.setdefault(int(folder.node_id or 0), folder)
-        if other.root != folder.root:
-            raise UserError(
-                f"{other.root} and {folder.root} are both of node {folder.node_id}.",
-                remedy="Name the directory of each node once, without older copies of it.",
-            )
-    logs = [node_log(folder, node_id) for node_id, folder in by_node.items()]
-    voters = max(logs, key=lambda log: (log.epoch, log.end_offset)).voters
-    if not voters:
-        raise UserError("None of these logs contains the voters of the quorum.", remedy="Use the logs of controllers.")
-    chosen = choose_log(logs, voters, {})
-    if as_json:
-        show.print_json({**to_json(chosen), "log_dir": str(by_node[chosen.node_id].root)})
-    else:
-        show.out.print(
-            f"node {chosen.node_id}, {show.as_text(by_node[chosen.node_id].root)}: ends at offset "
-            f"{chosen.end_offset} in epoch {chosen.epoch}; logs of nodes {', '.join(map(str, chosen.read))} "
-            f"compared, voters {', '.join(map(str, chosen.voters))}. Write the snapshot with "
-            f"--epoch {chosen.snapshot_epoch}.",
-            soft_wrap=True,
-        )
-
-
 @app.command("install")
 def install_command(
     log_dir: LogDir,
-    snapshot_file: Annotated[Path, typer.Option("--snapshot", help="The file that `metadata snapshot` wrote.")],
-    release: Annotated[str, typer.Option("--release", help="The release that must start from this snapshot.")],
+    snapshot_file: Annotated[
+        Path | None, typer.Option("--snapshot", help="The file that `metadata snapshot` wrote; not with --undo.")
+    ] = None,
+    release: Annotated[
+        str | None,
+        typer.Option("--release", help="The release that must start from this snapshot; not with --undo."),
+    ] = None,
+    undo: Annotated[
+        bool,
+        typer.Option(
+            "--undo",
+            help="Restore the files that the newest installation replaced. Refused if a broker has registered since.",
+        ),
+    ] = False,
     discard_later_records: Annotated[
         bool,
         typer.Option(
@@ -271,10 +269,21 @@ def install_command(
     Stop all nodes of the cluster, and run this command on every node before you start the first one. After an
     interruption, repeat the command to finish.
     """
-    from kafka_rollout.metadata_log.changes.install import install, lower_bootstrap
+    from kafka_rollout.metadata_log.changes.install import install, lower_bootstrap, uninstall
     from kafka_rollout.metadata_log.changes.snapshot_origin import refuse_other_log
     from kafka_rollout.metadata_log.classes.kafka_classes import JvmKafkaClasses
 
+    if undo:
+        if snapshot_file or release or discard_later_records:
+            raise UserError("--undo restores what was there before.", remedy="Remove the options of an installation.")
+        sentence = uninstall(_open(log_dir, cluster_id)[0])
+        show.print_json({"sentence": sentence}) if as_json else show.say(sentence)
+        return
+    if snapshot_file is None or release is None:
+        raise UserError(
+            "An installation needs a snapshot, and the release that must start from it.",
+            remedy="Add --snapshot FILE and --release RELEASE, or --undo.",
+        )
     folder, cache = _open(log_dir, cluster_id)
     target = _release(cache, release)
     level = JvmKafkaClasses(cache).load_checkpoint(target, snapshot_file).features[METADATA_VERSION]
@@ -285,14 +294,42 @@ def install_command(
     show.print_json({"sentence": sentence}) if as_json else show.say(sentence)
 
 
-@app.command("uninstall")
-def uninstall_command(log_dir: LogDir, cluster_id: ClusterId = None, as_json: AsJson = False) -> None:
-    """Restore the files that the newest `install` replaced. Refused if a broker has registered since then."""
-    from kafka_rollout.metadata_log.changes.install import uninstall
+def _choose(folders: Sequence[MetadataFolder]) -> tuple[MetadataFolder, int, str]:
+    """Return the log of stopped nodes that contains every committed record, the epoch of its snapshot, and a sentence.
 
-    folder, _ = _open(log_dir, cluster_id)
-    sentence = uninstall(folder)
-    show.print_json({"sentence": sentence}) if as_json else show.say(sentence)
+    Raises UserError for logs that do not belong together, RefusedError without a majority of the voters.
+    """
+    from kafka_rollout.metadata_log.disk.folder import node_log
+
+    if len({folder.cluster_id for folder in folders}) > 1:
+        clusters = "; ".join(f"{folder.root}: {folder.cluster_id or 'unknown'}" for folder in folders)
+        raise UserError(f"These logs belong to different clusters ({clusters}).", remedy="Use the logs of one cluster.")
+    nameless = [folder for folder in folders if folder.node_id is None]
+    if nameless:
+        raise UserError(
+            f"There is no meta.properties next to {nameless[0].log}, so its node is unknown.",
+            remedy="Copy meta.properties too, or set the --epoch of the snapshot of one directory.",
+        )
+    by_node: dict[int, MetadataFolder] = {}
+    for folder in folders:
+        other = by_node.setdefault(int(folder.node_id or 0), folder)
+        if other.root != folder.root:
+            raise UserError(
+                f"{other.root} and {folder.root} are both of node {folder.node_id}.",
+                remedy="Name the directory of each node once, without older copies of it.",
+            )
+    logs = [node_log(folder, node_id) for node_id, folder in by_node.items()]
+    voters = max(logs, key=lambda log: (log.epoch, log.end_offset)).voters
+    if not voters:
+        raise UserError("None of these logs contains the voters of the quorum.", remedy="Use the logs of controllers.")
+    chosen = choose_log(logs, voters, {})
+    folder = by_node[chosen.node_id]
+    sentence = (
+        f"The log of node {chosen.node_id} in {folder.root} has every committed record: it ends at offset "
+        f"{chosen.end_offset} in epoch {chosen.epoch}. Logs of {nodes_of(chosen.read)} compared, voters: "
+        f"{nodes_of(chosen.voters)}. Epoch of the snapshot: {chosen.snapshot_epoch}."
+    )
+    return folder, chosen.snapshot_epoch, sentence
 
 
 def _open(directory: Path, cluster_id: str | None) -> tuple[MetadataFolder, ReleaseCache]:

@@ -109,7 +109,8 @@ def install(
     new = checkpoint_of(snapshot)
     if new is None:
         raise UserError(
-            f"{snapshot} is not named like a snapshot.", remedy="Use a file that `metadata snapshot` wrote."
+            f"{snapshot} is not named like a snapshot.",
+            remedy="Use a file that `kafka-rollout metadata snapshot` wrote.",
         )
     controls = [
         record
@@ -127,7 +128,7 @@ def install(
                 what = "being undone" if one.state == InstallState.UNDOING else "not finished"
                 raise RefusedError(
                     f"The installation of {one.snapshot} in {folder.log} is {what}.",
-                    remedy=f"Run: kafka-rollout metadata uninstall --log-dir {folder.root}.",
+                    remedy=f"Run: kafka-rollout metadata install --undo --log-dir {folder.root}.",
                 )
         if backup is not None and ours and backup.state == InstallState.INSTALLED:
             return f"{new.name} is already installed in {folder.log}; the backup is {backup.folder}."
@@ -290,7 +291,7 @@ def _refuse_moved_on(folder: MetadataFolder, backup: _Backup) -> None:
         raise RefusedError(
             f"The node of {folder.log} was started after the installation of {backup.snapshot} began, and its log has "
             "changed.",
-            remedy="Undo it on every node (kafka-rollout metadata uninstall), then repeat the installation.",
+            remedy="Undo it on every node (`kafka-rollout metadata install --undo`), then repeat the installation.",
         )
 
 
@@ -304,7 +305,7 @@ def _refuse_behind(folder: MetadataFolder, epoch: int, name: str) -> None:
         raise RefusedError(
             f"The node of {folder.log} knows epoch {known}, and {name} is less than {EPOCHS_ABOVE} above it. The node "
             "was started after the log was chosen, or the snapshot was written for another purpose.",
-            remedy="Choose the log of all stopped nodes again (metadata choose), then write the snapshot.",
+            remedy="Write the snapshot again, from the logs of all stopped nodes (`kafka-rollout metadata snapshot`).",
         )
 
 

@@ -49,7 +49,7 @@ class SnapshotOrigin:
             )
         except (ValueError, KeyError, TypeError):
             raise UserError(
-                f"{_path(snapshot)} is damaged.", remedy="Write the snapshot again (metadata snapshot)."
+                f"{_path(snapshot)} is damaged.", remedy="Write the snapshot again (`kafka-rollout metadata snapshot`)."
             ) from None
 
     def write(self, snapshot: Path) -> None:
@@ -89,8 +89,8 @@ def refuse_other_log(
         raise RefusedError(
             f"The log in {folder.root} ends at offset {log.end_offset} in epoch {log.epoch}, after the log of which "
             f"{snapshot.name} was written: records would be lost.",
-            remedy="Choose the log again, with this directory (metadata choose). If that choice compared a majority of "
-            "the voters and these records were never committed: --discard-later-records.",
+            remedy="Write the snapshot again, with this directory too (`kafka-rollout metadata snapshot`). If it "
+            "compared a majority of the voters and these records were never committed: --discard-later-records.",
         )
 
 

@@ -100,7 +100,8 @@ def trim(
         backup = Backup.newest(folder.log, _BACKUP)
         if backup is not None and backup.state == TrimState.UNDOING:
             raise UserError(
-                f"The undo of the trim in {backup.folder} is not finished.", remedy="Run: metadata trim --undo."
+                f"The undo of the trim in {backup.folder} is not finished.",
+                remedy=f"Run: kafka-rollout metadata trim --undo --log-dir {folder.root}.",
             )
         if backup is None or backup.state == TrimState.TRIMMED or not _still_fits(folder, backup):
             plan = plan_of(folder)
@@ -217,7 +218,7 @@ def _prove(folder: MetadataFolder, plan: TrimPlan, release: Release, cache: Rele
         raise RefusedError(
             f"After a trim below {plan.snapshot}, {release} would still fail: {first.reason.rstrip('.')} "
             f"(offset {first.offset} of {first.file}).",
-            remedy="Nothing was changed. Run `metadata scan` for the remedies.",
+            remedy="Nothing was changed. Run `kafka-rollout metadata scan` for the remedies.",
         )
 
 
