@@ -111,6 +111,9 @@ class FakeHost:
         "Loaded=known\nFound=known\nloaded [Unit]\nfound [Unit]\n"  # what the command of loaded_files.py prints
     )
     kill_signal: str = "15"
+    jar_mark: str = ""  # ` (deleted)`: the jar that the process has open was removed
+    other_files: str = ""  # more lines of the list of its open files
+    present: set[str] = field(default_factory=set)  # paths that have a file again
     processes: str = (
         "Processes=known\nPrivileged=no\n"  # those of Kafka outside of the unit, as unit_stops.py reads them
     )
@@ -200,7 +203,8 @@ class FakeHost:
             case "readlink", [_]:
                 return done_with(0, f"{self.java}\n", "")
             case "ls", ["-l", _]:
-                return done_with(0, f"34 -> /opt/kafka_2.13-{self.loaded}/libs/kafka_2.13-{self.loaded}.jar\n", "")
+                libs = f"/opt/kafka_2.13-{self.loaded}/libs"
+                return done_with(0, f"34 -> {libs}/kafka_2.13-{self.loaded}.jar{self.jar_mark}\n{self.other_files}", "")
             case "systemctl", ["stop", *_] if not self.hangs:
                 if self.kill_mode == "none" and self.pid:
                     self.left = {self.pid: "java"}
@@ -348,7 +352,7 @@ class FakeHost:
         if line.startswith("date "):
             return done_with(0, f"{self.clock}\n", "")
         if line.startswith("echo free "):
-            return done_with(0, "free 900\narg java\narg -Da=b c\n", "")
+            return done_with(0, f"free 900\narg java\narg -Da=b c\n{self._again(line)}", "")
         if match := re.search(r"mv -T \S+ (\.kafka-rollout/\S+)$", line):
             self.files[match[1]] = text or ""
         if match := re.fullmatch(r"if test -e (\S+); then cat \1; fi", line):
@@ -362,6 +366,9 @@ class FakeHost:
             self.history.append(line)
             return done_with(1 if "fail" in line else 0, "", "no such backend")
         return done_with(0, "", "")
+
+    def _again(self, line: str) -> str:
+        return "".join(f"again {path}\n" for path in shlex.split(line.replace(";", " ")) if path in self.present)
 
     def _change_claims(self, line: str, text: str) -> Done:
         if claimed := re.search(r" (\S+/open-\w+\.json) && in_time", line):

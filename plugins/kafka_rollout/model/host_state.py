@@ -23,7 +23,11 @@ class HostFacts:
     release_bytes: int | None = None
     """Free on the file system of the installations, if known."""
     loaded_jars: tuple[str, ...] = ()
-    """Of the paths that the process has open."""
+    """Of the paths that the process has open, also those whose file was removed or replaced since."""
+    removed_jars: tuple[str, ...] = ()
+    """Those whose file was removed, and whose path has none now."""
+    replaced_jars: tuple[str, ...] = ()
+    """Those whose file was removed, and whose path has another one."""
     opened: tuple[str, ...] = ()
     """All absolute paths that the process has open."""
     release_jars: Mapping[Release, frozenset[str]] = field(default_factory=dict)

@@ -349,6 +349,11 @@ HOST_VALUE_UNKNOWN = FindingCode(
     "`kafka-rollout inventory check`.",
 )
 FOREIGN_JARS = FindingCode("FOREIGN-JARS", WARNING, "The process has loaded jars that are not part of a Kafka archive.")
+JARS_REPLACED = FindingCode(
+    "JARS-REPLACED",
+    WARNING,
+    "Jars that the process has loaded were removed or replaced on the host since its start.",
+)
 LOG_CONFIG_UNREADABLE = FindingCode(
     "LOG-CONFIG-UNREADABLE",
     WARNING,
@@ -402,6 +407,7 @@ HOSTS_CHECK = Check(
         HOST_RIGHT_MISSING,
         HOST_VALUE_UNKNOWN,
         FOREIGN_JARS,
+        JARS_REPLACED,
         JAR_SHADOWS_RELEASE,
         LOG_CONFIG_UNREADABLE,
         LOG_CONFIG_REPLACED,
@@ -742,6 +748,7 @@ def _of_process(
                 f"Check that these plugins (authorizers, tiered storage, reporters) support {release} and are in its "
                 "class path.",
             )
+    yield from _replaced_jars(subject, node, host)
     for release in releases:
         library = catalogue.get(release).logging if release in catalogue else ""
         if found := _unreadable_log_config(host, library):
@@ -754,6 +761,28 @@ def _of_process(
                 "rollback. "
                 "Without KAFKA_LOG4J_OPTS, the node uses the file of the release.",
             )
+
+
+def _replaced_jars(subject: str, node: NodeSpec, host: HostState) -> Iterable[Finding]:
+    """The process keeps the files open that it has loaded, so it goes on."""
+    if jars := host.facts.replaced_jars:
+        yield JARS_REPLACED.found(
+            f"{subject}, replaced jars",
+            f"{few(jars, limit=_SHOWN)} on host {host.name} {'was' if len(jars) == 1 else 'were'} replaced since the "
+            f"process of node {node.node_id} has loaded {'it' if len(jars) == 1 else 'them'}, such as by a package or "
+            "an archive that was unpacked again. The process keeps the old content until its next start.",
+            "Check that the files are those of the release that the node must run: NEXT-START-DIFFERS names another "
+            "one. The next start of the node by a run ends this warning (`kafka-rollout restart`, an upgrade).",
+        )
+    if jars := host.facts.removed_jars:
+        yield JARS_REPLACED.found(
+            f"{subject}, removed jars",
+            f"{few(jars, limit=_SHOWN)} on host {host.name} {'was' if len(jars) == 1 else 'were'} removed since the "
+            f"process of node {node.node_id} has loaded {'it' if len(jars) == 1 else 'them'}. The next start does not "
+            "have the classes, such as those of a plugin, a log appender or a login callback.",
+            "Put the files back if the node needs them after its next start, on the release that it has then. The next "
+            "start of the node by a run ends this warning (`kafka-rollout restart`, an upgrade).",
+        )
 
 
 def _configuration_findings(node: NodeSpec, host: HostState, changed: Collection[str]) -> Iterable[Finding]:

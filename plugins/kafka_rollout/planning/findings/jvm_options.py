@@ -200,7 +200,7 @@ def _is_needed(lost: LostOption, host: HostState, service: ServiceSpec, *, opens
     if lost.now:
         return False
     if lost.entry:
-        return any(map(lost.has_jar, host.facts.loaded_jars))
+        return any(map(lost.has_jar, set(host.facts.loaded_jars) - set(host.facts.removed_jars)))
     if option.startswith(_LOG_FOLDER) and service.log_file is not None:
         folder = posixpath.normpath(_BASE.sub("", option.removeprefix(_LOG_FOLDER)))
         return service.log_file.startswith(f"{folder}/")

@@ -36,7 +36,7 @@ def shadowing_jars(node: NodeSpec, host: HostState, releases: Sequence[Release])
     if host.link is None:
         return
     own = f"{host.link.now.path}/libs"
-    loaded = host.facts.loaded_jars
+    loaded = [path for path in host.facts.loaded_jars if path not in host.facts.removed_jars]
     outside = [path for path in loaded if posixpath.dirname(path) != own and not _is_after(path, own, host)]
     for release in releases:
         if not host.link.moves(release):

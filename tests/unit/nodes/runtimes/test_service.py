@@ -40,6 +40,7 @@ from tests.fakes.clock import FakeClock
 from tests.fakes.host import CONFIGURATION, JAVA, FakeHost
 from tests.paths import INCLUDE
 
+CATALOGUE = load_catalogue(INCLUDE)
 R421, R431 = Release(4, 2, 1), Release(4, 3, 1)
 CHANGE = ConfigChange(node_id=1, release=R431, key="num.io.threads", value="9", reason="a test")
 BACK = replace(CHANGE, release=R421, value=None)  # as a plan has it for the rollback
@@ -421,6 +422,28 @@ def test_what_a_start_writes_is_read() -> None:
         (R431, "/data"),
         (R431, "/opt/kafka/kafka.log"),
     ]
+
+
+def test_jars_that_were_removed_under_the_process_are_a_known_state() -> None:
+    jar, plugin = "/opt/kafka_2.13-4.2.1/libs/kafka_2.13-4.2.1.jar", "/opt/plugins/my-reporter-1.0.jar"
+    host = FakeHost(jar_mark=" (deleted)", other_files=f"35 -> {plugin} (deleted)\n", present={jar})
+    runtime = runtime_on(host)
+    assert runtime.process(NODE).running == R421
+    cluster = ClusterSpec(name="far", runtime="ssh_service", nodes=(NODE,))
+    for releases, restarts in ([R431], False), ([R421], True):
+        state = runtime.host(NODE, releases, restarts=restarts)
+        assert "the jars that the process has opened" not in state.unknown
+        assert (state.facts.replaced_jars, state.facts.removed_jars) == ((jar,), (plugin,))
+        found = {one.subject: one for one in host_problems(cluster, CATALOGUE, {1: state}, releases, restarts=restarts)}
+        replaced, removed = found["node 1, replaced jars"], found["node 1, removed jars"]
+        assert (replaced.code, replaced.severity.value, removed.severity.value) == (
+            "JARS-REPLACED",
+            "warning",
+            "warning",
+        )
+        assert (jar in replaced.sentence, plugin in removed.sentence) == (True, True)
+        assert f"node 1, release {releases[0]}" in found, "FOREIGN-JARS names the plugin too"
+    assert "the jars that the process has opened" in runtime_on(FakeHost(loaded="x y")).host(NODE, [R431]).unknown
 
 
 def test_the_script_and_the_signal_of_a_stop_are_read() -> None:

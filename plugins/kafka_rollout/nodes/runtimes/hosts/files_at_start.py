@@ -18,9 +18,9 @@ from kafka_rollout.nodes.runtimes.hosts.commands import MISSING, HostCommands, r
 from kafka_rollout.nodes.runtimes.hosts.installing import JAR
 from kafka_rollout.nodes.runtimes.hosts.next_java import find_next_java
 from kafka_rollout.nodes.runtimes.hosts.unit_state import (
-    OPENED,
     UnitState,
     certain_options,
+    opened_jars,
     read_java_version,
     read_start,
 )
@@ -98,7 +98,7 @@ def find_node_classes(
     service = service_of(node)
     folder = service.package.jars if service.package else f"{service.folder(release)}/libs"
     opened = commands.sudo(node, rights_of(node).list_open_files, pid=unit.pid).out if unit.pid is not None else ""
-    loaded = list(dict.fromkeys(OPENED.findall(opened)))
+    loaded = list(opened_jars(opened))
     own = {jar.rpartition("/")[0] for jar in loaded if JAR.search(f"{jar}\n")}
     _, start = read_start(commands, node, (release,))
     lost = start.options[release].lost_entries

@@ -107,7 +107,7 @@ _TIMES = re.compile(r"(\d+)/(\d+)(/.+)")
 _UNKNOWN_DIRECTORY = "/unknown-directory"  # of a node whose directories a config provider has
 STAT = "stat --format=%f/%u/%U/%n"
 _STATUS = re.compile(r"([0-9a-f]{1,8})/([0-9]{1,10})/([^/]*)/(/.*)")
-OPENED = re.compile(r" -> (/\S+\.jar)$", re.MULTILINE)
+_OPENED_JAR = re.compile(r" -> (/\S+\.jar)( \(deleted\))?$", re.MULTILINE)
 _OPEN = re.compile(r" -> (/.+)$", re.MULTILINE)
 # `main` is the main process, `kafka` this one or its nearest child whose command line has Kafka's main class.
 _FIND_KAFKA = (
@@ -783,6 +783,10 @@ def read_facts(
     clock = float(text)
     opened = commands.sudo(node, rights_of(node).list_open_files, pid=pid).out if pid is not None else ""
     parts = [f"echo free $(df --output=avail --block-size=1 {service_of(node).release_parent} 2>/dev/null | tail -1)"]
+    loaded = opened_jars(opened)
+    deleted = [jar for jar, is_deleted in loaded.items() if is_deleted]
+    if deleted:
+        parts.append(f'for jar in {shlex.join(deleted)}; do test ! -e "$jar" || echo "again $jar"; done')
     if pid is not None:
         parts.append(f"tr '\\0' '\\n' 2>/dev/null </proc/{pid}/cmdline | sed {shlex.quote('s/^/arg /')}")
     lines = commands.run(node, "; ".join(parts)).out.splitlines()
@@ -790,15 +794,26 @@ def read_facts(
     def of(kind: str) -> list[str]:
         return [line.removeprefix(f"{kind} ") for line in lines if line.startswith(f"{kind} ")]
 
-    free = "".join(of("free"))
+    free, again = "".join(of("free")), of("again")
     return HostFacts(
         clock_skew_s=clock - min(max(clock, before), after),
         release_bytes=int(free) if free.isdigit() else None,
-        loaded_jars=tuple(dict.fromkeys(OPENED.findall(opened))),
+        loaded_jars=tuple(loaded),
+        removed_jars=tuple(jar for jar in deleted if jar not in again),
+        replaced_jars=tuple(jar for jar in deleted if jar in again),
         opened=tuple(dict.fromkeys(_OPEN.findall(opened))),
         release_jars={release: folder.jars for release, folder in libs.items()},
         arguments=_of_java(of("arg")),
     )
+
+
+def opened_jars(listed: str) -> dict[str, bool]:
+    """Return the jars in a list of the files that a process has open, and whether the file was removed since: another
+    one can be in its place."""
+    found: dict[str, bool] = {}
+    for match in _OPENED_JAR.finditer(listed):
+        found[match[1]] = found.get(match[1], True) and match[2] is not None
+    return found
 
 
 def _of_java(words: Iterable[str]) -> tuple[str, ...]:
