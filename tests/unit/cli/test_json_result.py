@@ -104,7 +104,7 @@ def test_a_dry_run_is_its_plan(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     @contextmanager
-    def opened(*_: object) -> Iterator[object]:
+    def opened(*_: object, **__: object) -> Iterator[object]:
         yield fake_ports(FakeCluster(), folder / "home"), Settings.from_environment(), None
 
     for commands in (changes, runs):
