@@ -38,6 +38,7 @@ PASSES = {
     "nodes/runtimes/hosts/commands.py:run_fenced": "a time limit",
     "nodes/runtimes/hosts/commands.py:unusable": "decides for each command of a host",
     "nodes/runtimes/hosts/files_at_start.py:find_jvm_problems": "a time limit",
+    "nodes/runtimes/hosts/next_java.py:_look": "a process that starts or ends",
     "nodes/runtimes/hosts/service.py:_install_package": "the software that manages the file restores it",
     "nodes/runtimes/hosts/service.py:install": "the software that manages the file changes it",
     "nodes/runtimes/hosts/service.py:start": "a process that systemd has given up still shuts down",

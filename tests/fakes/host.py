@@ -111,6 +111,8 @@ class FakeHost:
         "Loaded=known\nFound=known\nloaded [Unit]\nfound [Unit]\n"  # what the command of loaded_files.py prints
     )
     kill_signal: str = "15"
+    hidden_words: list[str] = field(default_factory=list)  # of a process whose open files the kernel hides
+    hidden: str = ""  # why
     jar_mark: str = ""  # ` (deleted)`: the jar that the process has open was removed
     other_files: str = ""  # more lines of the list of its open files
     present: set[str] = field(default_factory=set)  # paths that have a file again
@@ -202,9 +204,8 @@ class FakeHost:
                 return done_with(1 if errors else 0, seen, "\n".join(errors))
             case "readlink", [_]:
                 return done_with(0, f"{self.java}\n", "")
-            case "ls", ["-l", _]:
-                libs = f"/opt/kafka_2.13-{self.loaded}/libs"
-                return done_with(0, f"34 -> {libs}/kafka_2.13-{self.loaded}.jar{self.jar_mark}\n{self.other_files}", "")
+            case "ls", ["-l", fd]:
+                return self._open_files(fd)
             case "systemctl", ["stop", *_] if not self.hangs:
                 if self.kill_mode == "none" and self.pid:
                     self.left = {self.pid: "java"}
@@ -282,6 +283,9 @@ class FakeHost:
             there = [path for path in (text or "").splitlines() if path in self.files]
             lines = {path: "".join(f"text {one}\n" for one in self.files[path].splitlines()) for path in there}
             return done_with(0, "".join(f"file {path}\n{shown}" for path, shown in lines.items()), "")
+        if "Hidden=namespace" in line and line.startswith("tr "):
+            why = [f"Hidden={self.hidden}"] if self.hidden else []
+            return done_with(0, "\n".join([*(f"arg {word}" for word in self.hidden_words), *why]), "")
         if "Processes=known" in line:
             return done_with(0, self.processes + self._group(), "")
         return done_with(0, self._group(), "") if line.startswith("left() {") else self._answer(line, text)
@@ -366,6 +370,12 @@ class FakeHost:
             self.history.append(line)
             return done_with(1 if "fail" in line else 0, "", "no such backend")
         return done_with(0, "", "")
+
+    def _open_files(self, fd: str) -> Done:
+        if self.hidden_words:
+            return done_with(2, "", f"ls: cannot open directory '{fd}': Permission denied")
+        libs = f"/opt/kafka_2.13-{self.loaded}/libs"
+        return done_with(0, f"34 -> {libs}/kafka_2.13-{self.loaded}.jar{self.jar_mark}\n{self.other_files}", "")
 
     def _again(self, line: str) -> str:
         return "".join(f"again {path}\n" for path in shlex.split(line.replace(";", " ")) if path in self.present)

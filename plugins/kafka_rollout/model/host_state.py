@@ -30,6 +30,9 @@ class HostFacts:
     """Those whose file was removed, and whose path has another one."""
     opened: tuple[str, ...] = ()
     """All absolute paths that the process has open."""
+    hidden: str = ""
+    """Why the kernel hides the open files of the process, a part of a sentence: `loaded_jars` and `opened` are then
+    what its command line names; empty: they are not hidden."""
     release_jars: Mapping[Release, frozenset[str]] = field(default_factory=dict)
     """Names of the jars in the folder of each release."""
     arguments: tuple[str, ...] = ()

@@ -354,6 +354,13 @@ JARS_REPLACED = FindingCode(
     WARNING,
     "Jars that the process has loaded were removed or replaced on the host since its start.",
 )
+PROCESS_HIDDEN = FindingCode(
+    "PROCESS-HIDDEN",
+    INFO,
+    "The kernel hides the open files and the program of the process, so its release and its jars are those of its "
+    "command line.",
+    "No action is needed. Jars that a plugin loads by a class loader of its own were not checked for this node.",
+)
 LOG_CONFIG_UNREADABLE = FindingCode(
     "LOG-CONFIG-UNREADABLE",
     WARNING,
@@ -408,6 +415,7 @@ HOSTS_CHECK = Check(
         HOST_VALUE_UNKNOWN,
         FOREIGN_JARS,
         JARS_REPLACED,
+        PROCESS_HIDDEN,
         JAR_SHADOWS_RELEASE,
         LOG_CONFIG_UNREADABLE,
         LOG_CONFIG_REPLACED,
@@ -749,6 +757,12 @@ def _of_process(
                 "class path.",
             )
     yield from _replaced_jars(subject, node, host)
+    if host.facts.hidden and host.facts.loaded_jars:
+        yield PROCESS_HIDDEN.found(
+            subject,
+            f"The open files of the process of node {node.node_id} on host {host.name} cannot be read, because "
+            f"{host.facts.hidden}. Its jars are those that its command line names.",
+        )
     for release in releases:
         library = catalogue.get(release).logging if release in catalogue else ""
         if found := _unreadable_log_config(host, library):

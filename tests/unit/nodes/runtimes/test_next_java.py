@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import cast
 
 import pytest
 
-from kafka_rollout.base.errors import NotObservableError
+from kafka_rollout.base.errors import NotObservableError, TransientError
 from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands
 from kafka_rollout.nodes.runtimes.hosts.next_java import NextJava, find_next_java
 from kafka_rollout.nodes.runtimes.hosts.rights import HostRight
@@ -33,10 +34,11 @@ fi
 @dataclass
 class Machine(Host):
     """`exe`: /proc/PID/exe of the process. `fails`: it cannot be read. `environment`: lines of the unit's
-    environment, as ARGUMENTS prints them."""
+    environment, as ARGUMENTS prints them. `java_of`: what /proc/PID/status of the process shows."""
 
     exe: str = ""
     fails: bool = False
+    java_of: str = ""
     environment: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -63,6 +65,9 @@ class Machine(Host):
             return Done(0, "\n".join(["arg java", start, *self.environment, ""]).encode(), "")
         of_test = f"sudo() {{ echo '{self.exe}'; return {int(self.fails)}; }}; "
         of_test += "stat() { command stat \"$@\" | sed 's,^[0-9a-f]*/[0-9]*/[^/]*/,41ed/0/root/,'; }; "
+        if self.java_of:
+            status = self.write("status", f"{self.java_of}\n")
+            line = re.sub(r"/proc/\d+/status", str(status), line)
         return super().run(node, of_test + line, text=text)
 
     def expect(self, node: object, right: HostRight, done: Done) -> Done:
@@ -118,7 +123,23 @@ def test_a_process_that_has_ended_since_has_no_java_and_the_next_start_has(machi
     with subprocess.Popen(["true"]) as ended:
         pass
     assert machine.find(ended.pid) == NextJava(paths=(java,), why=machine.find(ended.pid).why)
-    with pytest.raises(AssertionError):  # of `expect`: a process that runs, and hides its program
+
+
+def test_a_java_that_the_kernel_hides_is_unknown_only_if_the_next_start_does_not_show_it(machine: Machine) -> None:
+    """A process of root has capabilities that the user of a node has not."""
+    machine.fails, java = True, machine.java("jdk-17", 17)
+    machine.in_path(java)
+    machine.java_of = "CapPrm:\t0000000000000400"
+    assert machine.find(os.getpid()).paths == (java,)
+    machine.edit(NEW, "PATH=/opt/jdk/bin:$PATH\n")
+    with pytest.raises(NotObservableError, match=r"because it has capabilities .*: .* sets PATH") as raised:
+        machine.find(os.getpid())
+    assert "Set JAVA_HOME in the unit" in raised.value.remedy
+    machine.environment.append(f"env JAVA_HOME={machine.home}/jdk-17")
+    machine.edit(NEW, "")
+    assert machine.find(os.getpid()).paths == (java,)
+    machine.java_of = "CapPrm:\t0000000000000000"
+    with pytest.raises(TransientError, match="cannot see which Java its process runs"):
         machine.find(os.getpid())
 
 

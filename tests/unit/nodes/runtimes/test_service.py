@@ -714,21 +714,42 @@ def test_a_command_that_fails_leaves_what_it_reports_unknown(
     assert runtime_on(host).host(node, [R431]).unknown == unknown
 
 
-def test_the_unit_is_named_whose_capabilities_hide_the_jars(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = FakeHost.run
-
-    def fail(self: FakeHost, host: str, words: str | list[str], **options: Any) -> Done:
-        line = words if isinstance(words, str) else shlex.join(words)
-        if line.startswith("sudo -n -u kafka /usr/bin/ls"):
-            return Done(1, b"", "Permission denied")
-        return run(self, host, words, **options)
-
-    monkeypatch.setattr(FakeHost, "run", fail)
-    found = runtime_on(FakeHost(capabilities="cap_net_bind_service")).host(NODE, [R431]).unknown
-    assert found == (
-        "the jars that the process has opened, because the unit has AmbientCapabilities=cap_net_bind_service, which "
-        "its user has not",
+@pytest.mark.parametrize(
+    ("cause", "says"),
+    [
+        ("namespace", "a user namespace of its own (PrivateUsers=yes"),
+        ("capabilities", "AmbientCapabilities= of its unit"),
+    ],
+)
+def test_a_process_that_the_kernel_hides_has_the_release_and_the_jars_of_its_command_line(
+    cause: str, says: str
+) -> None:
+    libs = "/opt/kafka/bin/../libs"
+    words = [
+        "java",
+        "-cp",
+        f"/opt/plugins/a.jar:{libs}/kafka_2.13-4.2.1.jar:{libs}/kafka-clients-4.2.1.jar",
+        "kafka.Kafka",
+    ]
+    host = FakeHost(hidden=cause, hidden_words=words)
+    runtime = runtime_on(host)
+    assert runtime.process(NODE).running == R421
+    state = runtime.host(NODE, [R431])
+    assert state.unknown == ()
+    assert state.facts.loaded_jars == (
+        "/opt/plugins/a.jar",
+        "/opt/kafka/libs/kafka_2.13-4.2.1.jar",
+        "/opt/kafka/libs/kafka-clients-4.2.1.jar",
     )
+    cluster = ClusterSpec(name="far", runtime="ssh_service", nodes=(NODE,))
+    (found,) = (one for one in host_problems(cluster, CATALOGUE, {1: state}, [R431]) if one.code == "PROCESS-HIDDEN")
+    assert (found.severity.value, says in found.sentence) == ("info", True)
+    host.hidden_words = ["java", "-cp", "/opt/kafka/libs/*", "kafka.Kafka"]
+    (unknown,) = runtime_on(host).host(NODE, [R431]).unknown
+    assert unknown.startswith("the jars that the process has opened, because it ")
+    assert says in unknown
+    host.hidden = ""
+    assert runtime_on(host).host(NODE, [R431]).unknown == ("the jars that the process has opened",)
 
 
 def test_owners_of_the_files_that_a_run_changes_are_read() -> None:

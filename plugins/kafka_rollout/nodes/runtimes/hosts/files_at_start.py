@@ -14,13 +14,13 @@ from dataclasses import replace
 from kafka_rollout.base.errors import RefusedError, TransientError, UserError
 from kafka_rollout.model.starts import LOGIN_FILE, ClassPlaces, NamedFile, PluginClass, login_sections
 from kafka_rollout.model.topology import NodeSpec
-from kafka_rollout.nodes.runtimes.hosts.commands import MISSING, HostCommands, rights_of, service_of
+from kafka_rollout.nodes.runtimes.hosts.commands import MISSING, HostCommands, service_of
 from kafka_rollout.nodes.runtimes.hosts.installing import JAR
 from kafka_rollout.nodes.runtimes.hosts.next_java import find_next_java
+from kafka_rollout.nodes.runtimes.hosts.open_files import read_open_files
 from kafka_rollout.nodes.runtimes.hosts.unit_state import (
     UnitState,
     certain_options,
-    opened_jars,
     read_java_version,
     read_start,
 )
@@ -97,8 +97,7 @@ def find_node_classes(
     """
     service = service_of(node)
     folder = service.package.jars if service.package else f"{service.folder(release)}/libs"
-    opened = commands.sudo(node, rights_of(node).list_open_files, pid=unit.pid).out if unit.pid is not None else ""
-    loaded = list(opened_jars(opened))
+    loaded = list(read_open_files(commands, node, unit.pid).jars)
     own = {jar.rpartition("/")[0] for jar in loaded if JAR.search(f"{jar}\n")}
     _, start = read_start(commands, node, (release,))
     lost = start.options[release].lost_entries

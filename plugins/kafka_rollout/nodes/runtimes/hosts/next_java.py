@@ -11,9 +11,10 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from kafka_rollout.base.errors import NotObservableError
+from kafka_rollout.base.errors import NotObservableError, TransientError
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, rights_of, service_of
+from kafka_rollout.nodes.runtimes.hosts.open_files import WHY_HIDDEN, why_hidden
 from kafka_rollout.nodes.runtimes.hosts.option_sources import ScriptsOfStart, UnitOptions
 from kafka_rollout.nodes.runtimes.hosts.shell_lines import assignments
 from kafka_rollout.nodes.runtimes.hosts.text_files import TextFile
@@ -79,8 +80,8 @@ def find_next_java(
 ) -> NextJava:
     """Return the Java of the next start on one of the releases for which `start` was read. `pid`: of the process.
 
-    Raises NotObservableError if JAVA_HOME of the unit has no Java, and if the Java of the process was removed and the
-    next one is unknown.
+    Raises NotObservableError if JAVA_HOME of the unit has no Java, and if the Java of the process was removed or is
+    hidden (open_files.py) and the next one is unknown.
     """
     service = service_of(node)
     settings = {_setting_of(texts, is_whole=start.is_known) for texts in start.scripts.values()} or {_Setting()}
@@ -99,7 +100,7 @@ def find_next_java(
                 wanted[value] = [f"{value}/bin/java"]
             if not (one.homes or home or one.defaults):
                 wanted["path"] = [f"{folder}/java" for folder in folders]
-    process, found, hidden = _look(commands, node, pid, wanted)
+    process, found, hidden, why_unseen = _look(commands, node, pid, wanted)
     if home in wanted and home not in found:
         raise NotObservableError(
             f"JAVA_HOME of {service.unit} on host {service.host} is {home}, where the SSH user finds no bin/java.",
@@ -117,6 +118,12 @@ def find_next_java(
         return NextJava(
             paths=tuple(paths), of_process=of_process, why="its releases have scripts with other values of JAVA_HOME"
         )
+    if why_unseen:
+        raise NotObservableError(
+            f"The Java of the process of node {node.name} on host {service.host} cannot be read, because {why_unseen}, "
+            f"and the Java of its next start is unknown: {why}.",
+            remedy=f"Set JAVA_HOME in the unit (`systemctl edit {service.unit}`), and nowhere else.",
+        )
     if is_removed and of_process not in paths:
         raise NotObservableError(
             f"The Java of the process of node {node.name} was removed from host {service.host} ({of_process}), such as "
@@ -129,11 +136,13 @@ def find_next_java(
 
 def _look(
     commands: HostCommands, node: NodeSpec, pid: int | None, wanted: Mapping[str, Sequence[str]]
-) -> tuple[str, dict[str, str], str]:
-    """Return the program of the process, the first Java of each list that exists, without links, and a folder before it
-    that the SSH user cannot enter."""
+) -> tuple[str, dict[str, str], str, str]:
+    """Return the program of the process, the first Java of each list that exists, without links, a folder before it
+    that the SSH user cannot enter, and why the kernel hides the program; empty if it does not."""
     right = rights_of(node).find_java
-    exe = f"exe=$({shlex.join(right.command(pid=pid))}) || ! test -d /proc/{pid} || exit"  # it can have ended since
+    # It can have ended since.
+    is_there = f"test -d /proc/{pid} && {{ echo Hidden=; {WHY_HIDDEN.format(pid=pid)}}}"
+    exe = f"exe=$({shlex.join(right.command(pid=pid))}) || {{ {is_there}; }}"
     parts = [] if pid is None else [exe, 'echo "exe 0 $exe"']
     for number, paths in enumerate(wanted.values()):
         words = " ".join(map(shlex.quote, paths))
@@ -143,8 +152,16 @@ def _look(
             f'if test -d "$folder" && ! test -x "$folder"; then echo "hidden {number} $folder"; fi; done'
         )
     done = commands.expect(node, right, commands.run(node, "; ".join([*parts, "true"])))
-    rows = [line.split(" ", 2) for line in done.out.splitlines() if line.count(" ") >= 2]
+    lines = done.out.splitlines()
+    rows = [line.split(" ", 2) for line in lines if line.count(" ") >= 2]
     keys = list(wanted)
     found = {keys[int(number)]: path for kind, number, path in rows if kind == "java"}
     process = next((path for kind, _, path in rows if kind == "exe"), "")
-    return process, found, next((path for kind, _, path in rows if kind == "hidden"), "")
+    folder = next((path for kind, _, path in rows if kind == "hidden"), "")
+    hidden = why_hidden(lines) if "Hidden=" in lines else ""
+    if "Hidden=" in lines and not hidden:
+        raise TransientError(
+            f"The tool cannot {right.purpose}: node {node.name}, host {service_of(node).host}.",
+            remedy="Check the host, then repeat the step.",
+        )
+    return process, found, folder, hidden

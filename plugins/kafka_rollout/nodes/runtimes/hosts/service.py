@@ -2,7 +2,7 @@
 
 Invariants:
 1. The process is systemd's (MainPID and its start time), or one that systemd has left in the control group. The
-   release is that of the jars which this process has opened.
+   release is that of the jars which this process has opened, or which its command line names if the kernel hides them.
 2. stop, install and start can be repeated after a broken connection: each reads the state of the unit first.
 3. A release is switched by the rename of a symlink or by the package manager of the host, a configuration by the
    rename of a file: a host that loses its power has the old or the new one. The owner and the mode of the file stay.
@@ -61,7 +61,6 @@ from kafka_rollout.nodes.runtimes.hosts.commands import (
 )
 from kafka_rollout.nodes.runtimes.hosts.files_at_start import find_jvm_problems, find_node_classes, read_named_files
 from kafka_rollout.nodes.runtimes.hosts.installing import (
-    JAR,
     install_package,
     installed_release,
     provide,
@@ -82,6 +81,7 @@ from kafka_rollout.nodes.runtimes.hosts.logs import (
 )
 from kafka_rollout.nodes.runtimes.hosts.names import find_unresolved
 from kafka_rollout.nodes.runtimes.hosts.next_java import find_next_java
+from kafka_rollout.nodes.runtimes.hosts.open_files import read_open_files
 from kafka_rollout.nodes.runtimes.hosts.records import not_recorded, refuse_unwritable_records
 from kafka_rollout.nodes.runtimes.hosts.release_folders import (
     ArtifactsOf,
@@ -655,13 +655,10 @@ class SshServiceRuntime(HostCommands):
             return ""
         key = node.node_id, unit.pid, unit.started_at
         if key not in self._loaded:
-            right = rights_of(node).list_open_files
-            done = self.sudo(node, right, pid=unit.pid)
-            self.refuse_missing_right(node, right, done)
-            match = JAR.search(done.out)
-            if match is None:
+            version = read_open_files(self, node, unit.pid, needs_right=True).version
+            if not version:
                 return ""
-            self._loaded[key] = match[1]
+            self._loaded[key] = version
         return self._loaded[key]
 
     def _is_unfinished(self, node: NodeSpec, unit: UnitState) -> bool:

@@ -59,6 +59,7 @@ from kafka_rollout.nodes.runtimes.hosts.loaded_files import read_reload
 from kafka_rollout.nodes.runtimes.hosts.logging_files import read_logging_files
 from kafka_rollout.nodes.runtimes.hosts.logs import read_journal, read_log_tail
 from kafka_rollout.nodes.runtimes.hosts.next_java import NextJava, find_next_java
+from kafka_rollout.nodes.runtimes.hosts.open_files import read_open_files
 from kafka_rollout.nodes.runtimes.hosts.option_sources import ScriptsOfStart, UnitOptions, read_next_start
 from kafka_rollout.nodes.runtimes.hosts.overrides import next_overrides, starts_alone, starts_directly
 from kafka_rollout.nodes.runtimes.hosts.package_states import find_unfinished
@@ -88,7 +89,7 @@ from kafka_rollout.releases.facts import Release
 _Read = TypeVar("_Read")
 _PROPERTIES = (
     "LoadState,ActiveState,SubState,MainPID,ExecMainPID,ExecMainStartTimestamp,NRestarts,TimeoutStopUSec,User,"
-    "UnitFileState,ExecStop,ExecStopPost,Id,AmbientCapabilities,KillMode,KillSignal,SendSIGKILL,NeedDaemonReload"
+    "UnitFileState,ExecStop,ExecStopPost,Id,KillMode,KillSignal,SendSIGKILL,NeedDaemonReload"
 )
 # Below the home of the SSH user, which hosts can share. Not by names of the inventory, which another one can have.
 CLAIMS = '{records}/claims/"$(uname -n)"/{unit}'
@@ -107,8 +108,6 @@ _TIMES = re.compile(r"(\d+)/(\d+)(/.+)")
 _UNKNOWN_DIRECTORY = "/unknown-directory"  # of a node whose directories a config provider has
 STAT = "stat --format=%f/%u/%U/%n"
 _STATUS = re.compile(r"([0-9a-f]{1,8})/([0-9]{1,10})/([^/]*)/(/.*)")
-_OPENED_JAR = re.compile(r" -> (/\S+\.jar)( \(deleted\))?$", re.MULTILINE)
-_OPEN = re.compile(r" -> (/.+)$", re.MULTILINE)
 # `main` is the main process, `kafka` this one or its nearest child whose command line has Kafka's main class.
 _FIND_KAFKA = (
     "main=$(systemctl show --property=MainPID --value {unit}); below=$main; kafka=; "
@@ -187,8 +186,6 @@ class UnitState:
     machine: str = ""
     """What only this running machine reports; empty if it is not known."""
     claims: Claims = field(default_factory=Claims)
-    capabilities: str = ""
-    """AmbientCapabilities, as systemd shows them."""
     wrapper: str = ""
     """The program of its main process if Kafka is a child of it, such as `sh`."""
     left: LeftProcesses = field(default_factory=LeftProcesses)
@@ -284,7 +281,6 @@ def parse_unit(text: str) -> UnitState:
         after_stop=tuple(match[2].strip() for match in _EXEC_STOP.finditer(text) if match[1]),
         name=values.get("Id", ""),
         machine=found[0] if (found := _MACHINE_ID.fullmatch(values.get("Machine", ""))) else "",
-        capabilities=values.get("AmbientCapabilities", ""),
         wrapper=values.get("Program", "") if is_child else "",
         left=left,
         kill_mode=values.get("KillMode", ""),
@@ -623,8 +619,8 @@ def _unknown_paths(service: ServiceSpec, paths: Iterable[HostPath], err: str) ->
 
 def _unknown_of_process(unit: UnitState, facts: HostFacts, denied: Sequence[str]) -> dict[str, bool]:
     runs, jars = unit.pid is not None, "the jars that the process has opened"
-    if unit.capabilities:  # the kernel hides them from who has fewer (__ptrace_may_access)
-        jars += f", because the unit has AmbientCapabilities={unit.capabilities}, which its user has not"
+    if facts.hidden:
+        jars += f", because {facts.hidden}, and its command line does not name them"
     return {
         "the command line of the process": runs and not facts.arguments,
         jars: runs and not denied and not facts.loaded_jars,
@@ -781,10 +777,9 @@ def read_facts(
             remedy="Let `date +%s.%N` print the seconds there, as that of GNU coreutils does.",
         )
     clock = float(text)
-    opened = commands.sudo(node, rights_of(node).list_open_files, pid=pid).out if pid is not None else ""
+    opened = read_open_files(commands, node, pid)
     parts = [f"echo free $(df --output=avail --block-size=1 {service_of(node).release_parent} 2>/dev/null | tail -1)"]
-    loaded = opened_jars(opened)
-    deleted = [jar for jar, is_deleted in loaded.items() if is_deleted]
+    deleted = [jar for jar, is_deleted in opened.jars.items() if is_deleted]
     if deleted:
         parts.append(f'for jar in {shlex.join(deleted)}; do test ! -e "$jar" || echo "again $jar"; done')
     if pid is not None:
@@ -798,22 +793,14 @@ def read_facts(
     return HostFacts(
         clock_skew_s=clock - min(max(clock, before), after),
         release_bytes=int(free) if free.isdigit() else None,
-        loaded_jars=tuple(loaded),
+        loaded_jars=tuple(opened.jars),
         removed_jars=tuple(jar for jar in deleted if jar not in again),
         replaced_jars=tuple(jar for jar in deleted if jar in again),
-        opened=tuple(dict.fromkeys(_OPEN.findall(opened))),
+        opened=opened.paths,
+        hidden=opened.hidden,
         release_jars={release: folder.jars for release, folder in libs.items()},
         arguments=_of_java(of("arg")),
     )
-
-
-def opened_jars(listed: str) -> dict[str, bool]:
-    """Return the jars in a list of the files that a process has open, and whether the file was removed since: another
-    one can be in its place."""
-    found: dict[str, bool] = {}
-    for match in _OPENED_JAR.finditer(listed):
-        found[match[1]] = found.get(match[1], True) and match[2] is not None
-    return found
 
 
 def _of_java(words: Iterable[str]) -> tuple[str, ...]:

@@ -1,0 +1,91 @@
+"""The files that the process of a node has open, and what its command line shows if the kernel refuses their list.
+
+The kernel shows /proc/PID/fd and /proc/PID/exe of a process only to a user with all its capabilities and in its user
+namespace (__ptrace_may_access in kernel/ptrace.c), so not to the user of the node for a unit with PrivateUsers=yes or
+AmbientCapabilities=, or with a Java that has file capabilities. Each user can read the command line, in which the start
+scripts of Kafka write each jar.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.nodes.runtimes.hosts.class_path import OPTIONS
+from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, rights_of
+from kafka_rollout.nodes.runtimes.hosts.installing import JAR
+from kafka_rollout.nodes.runtimes.hosts.shells import refused_by_sudo
+
+_JAR = re.compile(r" -> (/\S+\.jar)( \(deleted\))?$", re.MULTILINE)
+_OPEN = re.compile(r" -> (/.+)$", re.MULTILINE)
+WHY_HIDDEN = (
+    'test "$(cat /proc/self/uid_map)" = "$(cat /proc/{pid}/uid_map)" || echo Hidden=namespace; '
+    "grep -qE '^CapPrm:[[:space:]]*0*[1-9a-f]' /proc/{pid}/status && echo Hidden=capabilities; "
+)
+"""Lines of the login shell, without a right, for `why_hidden`."""
+_CAUSES = {
+    "namespace": "it runs in a user namespace of its own (PrivateUsers=yes in its unit)",
+    "capabilities": "it has capabilities that its user has not (AmbientCapabilities= of its unit, or setcap on its "
+    "Java)",
+}
+_COMMAND = "tr '\\0' '\\n' 2>/dev/null </proc/{pid}/cmdline | sed 's/^/arg /'; "
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenFiles:
+    """Of a process."""
+
+    jars: Mapping[str, bool] = field(default_factory=dict)
+    """Path → whether the file was removed since: another one can be in its place."""
+    paths: tuple[str, ...] = ()
+    hidden: str = ""
+    """Why the kernel refuses their list, a part of a sentence: then they are the jars of the class path."""
+    version: str = ""
+    """Of the jar of kafka.Kafka; empty without one, and if the class path has several."""
+
+
+def read_open_files(commands: HostCommands, node: NodeSpec, pid: int | None, *, needs_right: bool = False) -> OpenFiles:
+    """Return the files. `needs_right`: raise RefusedError without the right of sudo; else there are none then."""
+    if pid is None:
+        return OpenFiles()
+    right = rights_of(node).list_open_files
+    done = commands.sudo(node, right, pid=pid)
+    if needs_right:
+        commands.refuse_missing_right(node, right, done)
+    match = JAR.search(done.out)
+    if done.code == 0 or match is not None or refused_by_sudo(done):
+        jars: dict[str, bool] = {}
+        for one in _JAR.finditer(done.out):
+            jars[one[1]] = jars.get(one[1], True) and one[2] is not None
+        paths = tuple(dict.fromkeys(_OPEN.findall(done.out)))
+        return OpenFiles(jars=jars, paths=paths, version=match[1] if match else "")
+    lines = commands.run(node, (_COMMAND + WHY_HIDDEN).format(pid=pid)).out.splitlines()
+    if not (hidden := why_hidden(lines)):  # it can have ended since
+        return OpenFiles()
+    named = _class_path([line.removeprefix("arg ") for line in lines if line.startswith("arg ")])
+    versions = {found[1] for path in named if (found := JAR.search(f"{path}\n"))}
+    return OpenFiles(
+        jars=dict.fromkeys(named, False),
+        paths=tuple(named),
+        hidden=hidden,
+        version=versions.pop() if len(versions) == 1 else "",
+    )
+
+
+def why_hidden(lines: Iterable[str]) -> str:
+    """Return why the kernel hides a process from its user, a part of a sentence, of the lines of WHY_HIDDEN; empty if
+    they show no reason."""
+    causes = [_CAUSES[name] for line in lines if (name := line.removeprefix("Hidden=")) in _CAUSES]
+    return " and ".join(causes)
+
+
+def _class_path(arguments: Sequence[str]) -> list[str]:
+    """Return the jars in the class path of a command line; one with all jars of a folder is left out."""
+    entries = [entry for option, value in pairwise(arguments) if option in OPTIONS for entry in value.split(":")]
+    return list(
+        dict.fromkeys(posixpath.normpath(one) for one in entries if one.startswith("/") and one.endswith(".jar"))
+    )
