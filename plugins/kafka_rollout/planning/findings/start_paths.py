@@ -300,7 +300,7 @@ def _access_findings(node: NodeSpec, host: HostState, releases: Sequence[Release
             subject,
             f"Node {node.node_id} uses {few(list(paths), limit=_SHOWN)} at its start, and user {access.user} of "
             f"{host.unit} on host {host.name} {access.refused}.",
-            f"{_permit(access, [path.kind for path in paths.values()])}, then plan again.",
+            f"{_permit(access, list(paths.values()))}, then plan again.",
             severity=BLOCKER if is_needed else WARNING,
         )
     for (moves, user, why), names in unknown.items():
@@ -354,13 +354,20 @@ def _is_of_missing_release(place: StartPlace, release: Release | None, host: Hos
     return folder is not None and f"{place.path}/".startswith(f"{folder}/")
 
 
-def _permit(access: FileAccess, kinds: Collection[StartFileKind]) -> str:
-    """Return the remedy of a refusal. Private keys are not opened to every user."""
+def _permit(access: FileAccess, paths: Collection[StartPath]) -> str:
+    """Return the remedy of a refusal. Only programs and jars are opened to every user: other files can have
+    passwords."""
     if "noexec" in access.refused or "ProtectHome" in access.refused:
         return "Move the files to another folder, or change the unit or the mount options"
+    kinds = {path.kind for path in paths if not path.path.endswith(".jar")}
     if "execute" in access.refused:
-        return f"Run `chmod a+rx {access.place}` on the host as its owner"
-    if {*kinds} <= {StartFileKind.PROGRAM, StartFileKind.LIBRARIES, StartFileKind.JAR, StartFileKind.AGENT}:
+        if kinds <= {StartFileKind.PROGRAM}:
+            return f"Run `chmod a+rx {access.place}` on the host as its owner"
+        return (
+            f"Give {access.place} to a group of {access.user} (`chgrp`), and permit this group to execute it "
+            f"(`chmod g+rx {access.place}`)"
+        )
+    if kinds <= {StartFileKind.PROGRAM, StartFileKind.LIBRARIES, StartFileKind.JAR}:
         # A folder on the way, such as a home, has files of others.
         mode = "a+x" if access.refused.startswith(f"cannot {Use.ENTER} ") else "-R a+rX"
         return f"Run `chmod {mode} {access.place}` on the host as its owner"

@@ -865,3 +865,36 @@ def test_a_release_that_is_not_installed_for_the_user_is_named_once(site: Host) 
     state = site.read({}, *CONFIGURATION.split(), unit=START, user="daemon")
     folder = f"{site.home}/kafka_2.13-{NEW}"
     assert site.findings(replace(state, releases=frozenset({OLD}), folders={NEW: folder})) == []
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("path=test ; argv[]=test -r HOME/etc/secret.conf", []),
+        ("path=/usr/bin/test ; argv[]=test -r HOME/etc/secret.conf", []),
+        ("path=bash ; argv[]=bash -c [ -f HOME/etc/secret.conf ]", []),
+        ("path=bash ; argv[]=bash HOME/etc/secret.conf", ["cannot read "]),
+        ("path=HOME/etc/secret.conf ; argv[]=pre", ["cannot execute "]),
+    ],
+)
+def test_the_program_of_a_command_is_its_path_and_no_argument(site: Host, command: str, expected: list[str]) -> None:
+    site.write("etc/secret.conf").chmod(0o640)
+    pre = f"ExecStartPre={{ {command} ; ignore_errors=no ; start_time=[n/a] }}\n"
+    state = site.read({}, *CONFIGURATION.split(), unit=START + pre, user="daemon")
+    found = [one for one in site.findings(state) if one.code == "START-FILE-FORBIDDEN"]
+    assert [text for one in found for text in expected if text in one.sentence] == expected
+    assert len(found) == len(expected)
+
+
+def test_a_start_with_another_name_of_its_program_reads_its_configuration_and_executes_its_script(site: Host) -> None:
+    site.write("etc/server.properties").chmod(0o640)
+    start = "ExecStart={ path=HOME/kafka/bin/kafka-server-start.sh ; argv[]=kafka HOME/etc/server.properties ; "
+    unit = f"{start}ignore_errors=no ; start_time=[n/a] }}\n"
+    state = site.read({}, *CONFIGURATION.split(), unit=unit, user="daemon")
+    (found,) = (one for one in site.findings(state) if one.code == "START-FILE-FORBIDDEN")
+    assert "cannot read " in found.sentence
+    assert "chgrp" in found.remedy
+    assert "a+r" not in found.remedy
+    (site.home / SCRIPT).chmod(0o644)
+    found_too = site.findings(site.read({}, *CONFIGURATION.split(), unit=unit, user="daemon"))
+    assert any("chmod a+rx" in one.remedy and "kafka-server-start.sh" in one.remedy for one in found_too)

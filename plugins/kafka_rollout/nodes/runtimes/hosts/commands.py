@@ -45,7 +45,7 @@ MISSING = "No such file"
 _NO_RIGHT = re.compile(r"Permission denied|(?:Operation|Access) (?:is )?not permitted|Access denied")
 _NO_WRITING = re.compile(r"Read-only file system|No space left on device|Disk quota exceeded")
 _NO_PROGRAM = re.compile(r"(\S+): (?:command )?not found")
-_ARGV = re.compile(r"argv\[\]=(.*?) ; (?=ignore_errors=|\})")
+_COMMAND = re.compile(r"(?:\bpath=([^;{}]*?) ; )?argv\[\]=(.*?) ; (?:(?=\})|ignore_errors=(\w+))")
 
 
 def unusable(done: Done, sentence: str, *, remedy: str, user: str = "the SSH user") -> RolloutError:
@@ -223,7 +223,23 @@ def read_properties(shown: str) -> dict[str, str]:
 
 def shown_commands(shown: str) -> list[str]:
     """Return the commands in what `systemctl show` prints of settings such as ExecStart, without their quotes."""
-    return _ARGV.findall(shown)
+    return [text for text, _ in shown_with_errors(shown)]
+
+
+def shown_with_errors(shown: str) -> list[tuple[str, bool]]:
+    """Return the commands, and whether their errors are ignored.
+
+    The program is `path`: the first word of argv[] is another one after `@` (systemd.service(5)), and has no path if
+    systemd finds the program.
+    """
+    found = []
+    for match in _COMMAND.finditer(shown):
+        path, text = match[1] or "", match[2].strip()
+        first, _, rest = text.partition(" ")
+        if path.startswith("/") and not first.startswith(("/", "$")):
+            text = f"{path} {rest}".strip()
+        found.append((text, match[3] == "yes"))
+    return found
 
 
 def shown_units(shown: str) -> list[str]:

@@ -27,7 +27,12 @@ from kafka_rollout.model.host_state import (
 )
 from kafka_rollout.model.topology import NodeSpec, ServiceSpec
 from kafka_rollout.nodes.runtimes.hosts.absences import SHOWN, Prepared, absences_of, is_literal
-from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, service_of, unusable
+from kafka_rollout.nodes.runtimes.hosts.commands import (
+    HostCommands,
+    service_of,
+    shown_with_errors,
+    unusable,
+)
 from kafka_rollout.nodes.runtimes.hosts.package_paths import NamedPath, read_absent, read_package_paths
 from kafka_rollout.nodes.runtimes.hosts.unit_environment import put_in
 from kafka_rollout.nodes.runtimes.hosts.user_access import WALK, Lookup, read_access, read_way
@@ -46,7 +51,6 @@ _PROPERTIES = (
     f"WorkingDirectory,{','.join(sorted({*_SANDBOX, *SHOWN}))}"
 )
 _FILES = frozenset({"FragmentPath", "DropInPaths", "EnvironmentFiles"})
-_ARGV = re.compile(r"argv\[\]=(.*?) ; ignore_errors=(\w+)")
 _SETTING = re.compile(r"(\w+)\s*=\s*(.*)")
 _CONDITION = re.compile(r"(Condition|Assert)(Path|File|Directory)\w+")
 _ENVIRONMENT_FILE = re.compile(r"(/\S+) \(ignore_errors=no\)")
@@ -329,16 +333,16 @@ def _names_of_unit(
                 for path in paths
                 if path.startswith("/") and path != "/"
             ]
-        for match in _ARGV.finditer(value) if name.startswith("Exec") else ():
-            is_needed = match[2] == "no" and name != "ExecStop"  # without its program, systemd stops with SIGTERM
-            for one in _names_of_command(put_in(match[1], variables)):
+        for command, ignores_errors in shown_with_errors(value) if name.startswith("Exec") else ():
+            is_needed = not ignores_errors and name != "ExecStop"  # without its program, systemd stops with SIGTERM
+            for one in _names_of_command(put_in(command, variables)):
                 is_of_root = one.path in privileged if privileged is not None else name != "ExecStart"
                 uses = frozenset() if is_of_root else one.uses
                 found.append(
                     one._replace(is_needed=is_needed, uses=uses, absence=one.absence if is_needed else harmless)
                 )
             if name == "ExecStart":
-                relative += relative_start_scripts(match[1])
+                relative += relative_start_scripts(command)
     found += [_Named(StartFileKind.PROGRAM, posixpath.normpath(f"{directory}/{one}")) for one in relative if directory]
     return found, directory
 
@@ -355,8 +359,8 @@ def _names_of_command(text: str) -> Iterator[_Named]:
         yield _Named(StartFileKind.CONFIGURATION, configuration[1], absence=Absence.FATAL)
     script = _script_of_shell(read)
     first = read.split()[:1]
-    for number, path in enumerate(paths_in(read)):
-        is_program = number == 0 or "/bin/" in path
+    for path in paths_in(read):
+        is_program = [path] == first or path == script or "/bin/" in path
         uses = frozenset({Use.READ}) if path == script else None
         # The others can be names of what a command makes, removes or only asks for.
         absence = Absence.FATAL if [path] == first or path == script else Absence.HARMLESS

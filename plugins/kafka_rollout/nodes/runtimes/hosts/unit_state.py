@@ -50,6 +50,7 @@ from kafka_rollout.nodes.runtimes.hosts.commands import (
     rights_of,
     service_of,
     shown_commands,
+    shown_with_errors,
     unusable,
 )
 from kafka_rollout.nodes.runtimes.hosts.file_writers import find_writers
@@ -103,7 +104,6 @@ _FEW_FILES, _FILES_OF_PACKAGE = 20, 1000
 _PACKAGE_FOLDERS = "/var/lib /var/cache"
 """Where package managers keep their state, and what they download."""
 _UNIT_FILES = frozenset({"FragmentPath", "DropInPaths", "EnvironmentFiles"})
-_NEEDED = re.compile(r"argv\[\]=(.*?) ; ignore_errors=no")
 _TIMES = re.compile(r"(\d+)/(\d+)(/.+)")
 _UNKNOWN_DIRECTORY = "/unknown-directory"  # of a node whose directories a config provider has
 STAT = "stat --format=%f/%u/%U/%n"
@@ -143,7 +143,7 @@ _MACHINE = (
     '$(cat /etc/machine-id 2>/dev/null)/$(uname -n)"'
 )
 _MACHINE_ID = re.compile(r"[0-9a-f-]{36}/pid:\[\d+\]/\w*/\S+")
-_EXEC_STOP = re.compile(r"^ExecStop(Post)?=\{.*?\bargv\[\]=(.*?) ; ignore_errors=", re.MULTILINE)
+_EXEC_STOP = re.compile(r"^ExecStop(Post)?=(\{.*)$", re.MULTILINE)
 _VERSION = re.compile(r'^JAVA_VERSION="?(\d+)(?:\.(\d+))?', re.MULTILINE)
 # The path without links, then each folder above it.
 # Every file, folder and link on the way from a path to its end, as the kernel walks it.
@@ -277,8 +277,10 @@ def parse_unit(text: str) -> UnitState:
         stop_s=_seconds(values.get("TimeoutStopUSec", "")),
         is_root=values.get("User") in ("", "root", "0"),
         masked=values.get("UnitFileState") == "masked-runtime",
-        stop_commands=tuple(match[2].strip() for match in _EXEC_STOP.finditer(text) if not match[1]),
-        after_stop=tuple(match[2].strip() for match in _EXEC_STOP.finditer(text) if match[1]),
+        stop_commands=tuple(
+            one for match in _EXEC_STOP.finditer(text) if not match[1] for one in shown_commands(match[2])
+        ),
+        after_stop=tuple(one for match in _EXEC_STOP.finditer(text) if match[1] for one in shown_commands(match[2])),
         name=values.get("Id", ""),
         machine=found[0] if (found := _MACHINE_ID.fullmatch(values.get("Machine", ""))) else "",
         wrapper=values.get("Program", "") if is_child else "",
@@ -718,7 +720,7 @@ def _count_unread(commands: HostCommands, node: NodeSpec) -> int:
 def needed_commands(options: UnitOptions) -> tuple[str, ...]:
     """Return the commands before the start whose failure ends it, with the variables of the unit."""
     before = (text for text in options.commands if text.startswith("ExecStartPre="))
-    found = (command for text in before for command in _NEEDED.findall(text))
+    found = (command for text in before for command, ignores_errors in shown_with_errors(text) if not ignores_errors)
     return tuple(put_in(command, options.variables) for command in found)
 
 
