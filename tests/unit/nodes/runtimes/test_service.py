@@ -38,6 +38,7 @@ from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.reported import identify_release
 from tests.fakes.clock import FakeClock
 from tests.fakes.host import CONFIGURATION, JAVA, FakeHost
+from tests.fakes.local_host import without_root
 from tests.paths import INCLUDE
 
 CATALOGUE = load_catalogue(INCLUDE)
@@ -576,7 +577,7 @@ def test_the_shell_finds_readable_files_and_those_that_can_exist(tmp_path: Path)
     closed.symlink_to("closed")  # a folder that cannot be entered, also for root
     os.mkfifo(tmp_path / "pipe.env")
     missing = tmp_path / "sysconfig" / "kafka"  # `EnvironmentFile=-/etc/sysconfig/kafka` on Debian
-    files = [read, gone, closed / "hidden.env", missing, tmp_path / "*.env", tmp_path / "pipe.env"]
+    files = [read, gone, closed / "hidden.env", missing, tmp_path / "pipe.env"]
     systemctl = tmp_path / "systemctl"
     shown = "\n".join(f"{path} (ignore_errors=no)" for path in files)
     answers = f"*MainPID*) echo {os.getpid()};; *EnvironmentFiles*) echo '{shown}';; *) echo A=b;;"
@@ -594,11 +595,38 @@ def test_the_shell_finds_readable_files_and_those_that_can_exist(tmp_path: Path)
     changed = int((tmp_path / "pipe.env").stat().st_ctime)
     assert unread == [
         f"unread  {closed / 'hidden.env'}",
-        f"unread  {tmp_path / '*.env'}",
         f"unread {changed} {tmp_path / 'pipe.env'}",
     ]
     (started,) = [int(one.split()[1]) for one in lines if one.startswith("started")]
     assert 0 <= time.time() - started < 86_400
+
+
+def test_a_pattern_of_environment_files_is_expanded_as_systemd_does(tmp_path: Path) -> None:
+    """A file of a folder that cannot be listed is unread; a pattern that matches nothing has no file."""
+    folder, closed = tmp_path / "env.d", tmp_path / "closed.d"
+    for name in "20-b c.conf", "10-a.conf", ".hidden.conf", "other.txt":
+        folder.mkdir(exist_ok=True)
+        (folder / name).write_text(f"KAFKA_OPTS=-Da={name[:2]}\n")
+    for one in closed, tmp_path / "by" / "host":
+        one.mkdir(parents=True)
+        (one / "kafka.conf").write_text("KAFKA_HEAP_OPTS=-Xmx1g\n")
+    closed.chmod(0o111)
+    patterns = ["env.d/*.conf", "env.d/*.none", "gone.d/*", "closed.d/*.conf", "b[xy]/*/kafka.conf"]
+    shown = "\n".join(f"{tmp_path}/{one} (ignore_errors=yes)" for one in patterns)
+    systemctl = tmp_path / "systemctl"
+    systemctl.write_text(f"#!/bin/sh\ncase $* in *EnvironmentFiles*) echo '{shown}';; *) echo A=b;; esac\n")
+    systemctl.chmod(0o755)
+    for above in tmp_path, *tmp_path.parents:
+        if above.name.startswith(("test_", "pytest-", "popen-")):  # pytest's own folders have mode 0700
+            above.chmod(0o755)
+    shell = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    words = [*without_root(), "sh", "-c", ARGUMENTS.format(unit="kafka")]
+    lines = subprocess.run(words, env=shell, capture_output=True, text=True, check=True, timeout=20).stdout.splitlines()
+    assert [one for one in lines if one.startswith(("set", "end", "unread"))] == [
+        *("set KAFKA_OPTS=-Da=10", f"end {folder}/10-a.conf", "set KAFKA_OPTS=-Da=20", f"end {folder}/20-b c.conf"),
+        f"unread  {closed}/*.conf",
+        *("set KAFKA_HEAP_OPTS=-Xmx1g", f"end {tmp_path}/by/host/kafka.conf"),
+    ]
 
 
 def test_the_shell_shows_all_that_is_on_the_way_from_a_link_to_its_end(tmp_path: Path) -> None:

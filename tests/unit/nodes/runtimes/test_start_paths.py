@@ -898,3 +898,14 @@ def test_a_start_with_another_name_of_its_program_reads_its_configuration_and_ex
     (site.home / SCRIPT).chmod(0o644)
     found_too = site.findings(site.read({}, *CONFIGURATION.split(), unit=unit, user="daemon"))
     assert any("chmod a+rx" in one.remedy and "kafka-server-start.sh" in one.remedy for one in found_too)
+
+
+def test_the_folder_of_a_pattern_of_environment_files_is_switched_with_the_link(host: Host) -> None:
+    for release in (OLD, NEW):
+        host.write(f"kafka_2.13-{release}/bin/kafka-run-class.sh")
+    host.write(f"kafka_2.13-{OLD}/env.d/a.conf")
+    unit = f"{START}EnvironmentFiles=HOME/kafka/env.d/*.conf (ignore_errors=yes)\n"
+    state = host.read({}, *CONFIGURATION.split(), unit=unit)
+    assert any("kafka/env.d" in one.sentence for one in host.findings(state))
+    outside = unit.replace("HOME/kafka/env.d", "HOME/etc/env.d")
+    assert host.findings(host.read({}, *CONFIGURATION.split(), unit=outside)) == []

@@ -316,8 +316,10 @@ def _names_of_unit(
         if name in _FILES:
             words = re.sub(r"\(ignore_errors=\w+\)", "", value).split()
             must_exist = {match[1] for match in _ENVIRONMENT_FILE.finditer(value)}
-            found += [
+            found += [  # systemd reads the files in the folder of a pattern
                 _Named(StartFileKind.UNIT, word, absence=fatal if word in must_exist else harmless)
+                if is_literal(word)
+                else _Named(StartFileKind.UNIT, re.split(r"/[^/]*[*?\[]", word)[0] or "/")
                 for word in words
                 if word.startswith("/")
             ]

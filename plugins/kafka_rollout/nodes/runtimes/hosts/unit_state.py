@@ -120,9 +120,15 @@ _MAIN_PROCESS = (
     _FIND_KAFKA + 'test -z "$kafka" || echo "Kafka=$kafka"; '
     'echo "Main=$main"; echo "Program=$(cat /proc/$main/comm 2>/dev/null)"'
 )
+# For each path of the input: `other`, or with wildcards `first`, then `each` with every file `$one`.
+_IN_PATTERN = (
+    "LC_ALL=C; export LC_ALL; while IFS= read -r file; do case $file in *[*?[]*) IFS=; {first}"
+    'for one in $file; do if test -e "$one" || test -L "$one"; then {each}; fi; done;; *) {other};; esac; done; '
+)
 # Also `all`: the environment of systemd itself, which each unit gets; `started`: now, age of the process (s); and
 # `unread`: time of the last change (epoch seconds, empty if unknown) and path of a file that exists, or can exist, and
-# cannot be read. A path with wildcards is not expanded.
+# cannot be read. A path with wildcards is expanded as systemd does (glob(3), sorted in the locale C); it is unread if a
+# folder in it cannot be listed.
 ARGUMENTS = (
     "LC_ALL=C systemctl show --property=Environment --value {unit} | sed 's/^/env /'; "
     "LC_ALL=C systemctl show-environment | sed 's/^/all /'; "
@@ -132,10 +138,19 @@ ARGUMENTS = (
     'age=$(ps -o etimes= -p "$pid" 2>/dev/null) && echo "started $(date +%s)" $age; '
     + WALK.replace("{", "{{").replace("}", "}}")
     + "LC_ALL=C systemctl show --property=EnvironmentFiles --value {unit} | "
-    "sed 's/ (ignore_errors=[a-z]*) */\\n/g' | while read -r file; do "
-    'if test -f "$file" && test -r "$file"; then sed "s/^/set /" "$file"; echo; echo "end $file"; '
-    'elif test -n "$file"; then walk "$file"; see; case "$seen$file" in -*[*?[]*) echo "unread  $file";; -*) ;; '
-    '*) echo "unread $(stat -L -c %Z "$file" 2>/dev/null) $file";; esac; fi; done'
+    "sed 's/ (ignore_errors=[a-z]*) */\\n/g' | {{ "
+    'give() {{ if test -f "$1" && test -r "$1"; then sed "s/^/set /" "$1"; echo; echo "end $1"; '
+    'elif test -n "$1"; then walk "$1"; see; test "$seen" = - || '
+    'echo "unread $(stat -L -c %Z "$1" 2>/dev/null) $1"; fi; }}; '
+    'listed() {{ walk "$1/"; see; case $seen in d) test -r "$1/" && test -x "$1/";; "?") false;; esac; }}; '
+    + _IN_PATTERN.format(
+        each='give "$one"',
+        other='give "$file"',
+        first='above=${{file%%[*?[]*}}; listed "${{above%/*}}" || echo "unread  $file"; '
+        'for one in ${{file%/*}}; do case $one in "${{above%/*}}") ;; *) listed "$one" || echo "unread  $file";; esac; '
+        "done; ",
+    )
+    + "}}"
 )
 # Each part is the same for every name of a machine. Clones have equal machine ids, containers of a kernel its boot id.
 _MACHINE = (
@@ -970,7 +985,11 @@ def read_start_files(commands: HostCommands, node: NodeSpec, config: Mapping[str
     line = (
         f"LC_ALL=C systemctl show --property=FragmentPath,DropInPaths,EnvironmentFiles {service.unit}; "
         f"{_PROCESS.format(unit=service.unit)}"
-        "tr '\\0\\n' '\\n\\r' 2>/dev/null </proc/$pid/cmdline | sed 's/^/arg /'"
+        "tr '\\0\\n' '\\n\\r' 2>/dev/null </proc/$pid/cmdline | sed 's/^/arg /'; "
+        f"LC_ALL=C systemctl show --property=EnvironmentFiles --value {service.unit} | "
+        "sed 's/ (ignore_errors=[a-z]*) */\\n/g' | { "
+        + _IN_PATTERN.format(first="", each='echo "EnvironmentFiles=$one"', other=":")
+        + "}"
     )
     lines = commands.run(node, line).out.split("\n")
     arguments = _of_java(text.removeprefix("arg ").replace("\r", "\n") for text in lines if text.startswith("arg "))
