@@ -34,7 +34,7 @@ setup-celery: setup
 
 demo: setup ## upgrade or downgrade a real cluster from FROM to TO with test traffic (APPROVE=auto: unattended)
 	@$(CACHE) $(FROM) $(TO) agents >/dev/null
-	@$(BIN)/kafka-rollout demo --from $(FROM) --to $(TO) $(if $(APPROVE),--approve $(APPROVE)) $(ARGS)
+	@$(BIN)/python -m tools.demo --from $(FROM) --to $(TO) $(if $(APPROVE),--approve $(APPROVE)) $(ARGS)
 
 testbed: setup ## boot six real hosts with systemd, sshd and Kafka FROM on this machine (COMMAND=down: remove them)
 	@$(CACHE) $(FROM) $(TO) agents >/dev/null

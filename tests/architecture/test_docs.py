@@ -42,7 +42,6 @@ CODE = re.compile(r"`([A-Z][A-Z0-9]*(?:-[A-Z0-9]+)+)`")
 CODES = frozenset(code.text for check in CHECKS for code in check.codes)
 HISTORY = {"CHANGELOG.md", "docs/verification.md"}  # they name what was there
 _NO_CODES = {"SCRAM-SHA-256", "SCRAM-SHA-512"}
-_PASSED_ON = {"demo"}  # with an own parser of arguments
 
 
 def page_id(path: Path) -> str:
@@ -150,8 +149,6 @@ def problem_of(words: list[str]) -> str:
             return f"there is no command {rest[0]}"
         command = found
         rest.pop(0)
-    if command.name in _PASSED_ON:
-        return ""
     known = {option for param in command.params for option in (*param.opts, *param.secondary_opts)} | {"--help"}
     unknown = [word.split("=")[0] for word in rest if word.startswith("--") and word.split("=")[0] not in known]
     return f"it has no option {', '.join(unknown)}" if unknown else ""

@@ -157,7 +157,6 @@ def judgements(source: str) -> Iterator[int]:
 
 # These read findings alone → what becomes of the unknown.
 READ_ALONE = {
-    "cli/commands/cluster.py": "observe shows values, and names failed queries",
     "feature_updates/update.py": "the plan keeps the results of the same checks",
     "model/plan.py": "the plan keeps the results of the same checks",
     "planning/lowering.py": "the plan keeps the results of the same checks",

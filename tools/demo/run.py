@@ -1,4 +1,4 @@
-"""`kafka-rollout demo`: starts the cluster and Airflow, follows the run of the DAG, prints the report and a summary."""
+"""`make demo`: starts the cluster and Airflow, follows the run of the DAG, prints the report and a summary."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class _Parser(argparse.ArgumentParser):
 
 def main(arguments: Sequence[str]) -> int:
     parser = _Parser(
-        prog="kafka-rollout demo",
+        prog="python -m tools.demo",
         description="Start a real cluster, test traffic and Airflow on this machine. Upgrade or downgrade the cluster "
         "through the DAG.",
     )

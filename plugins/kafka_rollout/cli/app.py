@@ -75,7 +75,6 @@ _SUBJECTS: Mapping[str, Mapping[str, str]] = {
         "inventory": "inventory",
         "catalogue": "catalogue.catalogue",
         "db": "db.db",
-        "demo": "demo.demo",
         "clean": "clean.clean",
     },
     "Metadata logs of stopped nodes (for experts)": {
@@ -83,7 +82,6 @@ _SUBJECTS: Mapping[str, Mapping[str, str]] = {
     },
 }
 COMMANDS: Mapping[str, str] = {name: where for listed in _SUBJECTS.values() for name, where in listed.items()}
-_OWN_PARSER = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 
 _JSON, _OUTPUT, _AS_JSON, _COMMAND_CONFIG = "--json", "--output", "as_json", "--command-config"
 _Output = Annotated[Path | None, typer.Option(_OUTPUT, metavar="FILE", help="File for the result of --json.")]
@@ -164,7 +162,7 @@ def _load(name: str) -> Any:
     app.rich_markup_mode = None
     app.info.cls = Group
     if run:
-        app.command(name, context_settings=_OWN_PARSER if name == "demo" else {})(run)
+        app.command(name)(run)
     for one in app.registered_commands:
         one.cls = Command
         one.callback = one.callback and with_output(_interruptible(one.callback))

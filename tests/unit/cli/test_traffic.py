@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from kafka_rollout.base.errors import RefusedError
+from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli.app import run_main
+from kafka_rollout.cli.commands import traffic
 from kafka_rollout.clusters.inventory import dump_cluster
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.run.background import BackgroundKey, BackgroundKind, BackgroundProcess, BackgroundState
@@ -68,7 +70,7 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Started:
 def test_a_signal_ends_the_traffic_and_its_result_is_printed(
     started: Started, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], number: signal.Signals
 ) -> None:
-    monkeypatch.setattr("kafka_rollout.cli.commands.traffic.time.sleep", lambda _: os.kill(os.getpid(), number))
+    monkeypatch.setattr(traffic, "_wait_for_end", lambda *_: os.kill(os.getpid(), number))
     assert run_main(["traffic", "-c", "fake", "--json"]) == 0
     said = capsys.readouterr()
     assert json.loads(said.out)["ok"] is True
@@ -80,11 +82,14 @@ def test_a_signal_ends_the_traffic_and_its_result_is_printed(
 def test_it_compares_too_if_the_process_ends_by_itself_and_a_loss_has_exit_code_3(
     started: Started, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def end(_: float) -> None:
+    wait = traffic._wait_for_end
+
+    def end_and_wait(key: BackgroundKey, settings: Settings) -> None:
         assert started.process is not None
         started.record.report(started.process, BackgroundState.STOPPED, pid=1, status={}, result={})
+        wait(key, settings)
 
-    monkeypatch.setattr("kafka_rollout.cli.commands.traffic.time.sleep", end)
+    monkeypatch.setattr(traffic, "_wait_for_end", end_and_wait)
     monkeypatch.setattr(of_run, "stop_traffic", lambda *_, **__: replace(CLEAN, consumed={"classic": 0}))
     for _ in range(2):
         assert run_main(["traffic", "-c", "fake"]) == RefusedError.exit_code

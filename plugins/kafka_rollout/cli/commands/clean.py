@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +12,8 @@ import typer
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.base.wording import count
 from kafka_rollout.cli import show
-from kafka_rollout.cli.commands.demo import import_demo, is_checkout
+
+_CHECKOUT = Path(__file__).resolve().parents[4]  # of an installed package: a folder without the demo
 
 
 def clean(
@@ -35,6 +38,7 @@ def clean(
     for sentence in found.left:
         show.say(sentence)
     show.say(f"Removed {count(len(found.removed), 'copy', 'copies')} of clusters.")
-    if folder is None and is_checkout():
-        stopped = import_demo("folder").demo_clean()
+    if folder is None and (_CHECKOUT / "tools" / "demo").is_dir():
+        sys.path.insert(0, str(_CHECKOUT))
+        stopped = import_module("tools.demo.folder").demo_clean()
         show.say(f"Stopped {stopped} processes of demos." if stopped else "No demo is running.")
