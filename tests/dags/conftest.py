@@ -223,7 +223,6 @@ def answer_at_once(monkeypatch: pytest.MonkeyPatch, asked: Asked) -> None:
     """
     from kafka_rollout.airflow.approvals import airflow_records, asking
     from kafka_rollout.airflow.approvals.asking import frozen_hash, record_question, text_of
-    from kafka_rollout.airflow.gates import batch_sensors
     from kafka_rollout.airflow.operators import ask_approval
     from kafka_rollout.airflow.operators.replace_batch import ReplaceOperator
 
@@ -238,7 +237,7 @@ def answer_at_once(monkeypatch: pytest.MonkeyPatch, asked: Asked) -> None:
         asked.offered[place] = tuple(option.label for option in question.options)
         record_question(context, ports, question)
         asked.while_asked(place)
-        option = asked.answers.get(place, ["Approve"]).pop(0)
+        option = asked.answers.get(place, ["Approve" if "Approve" in asked.offered[place] else "Wait on"]).pop(0)
         assert option in asked.offered[place], f"{place} offers {asked.offered[place]}"
         later = timedelta(seconds=len(asked.asked))
         text = text_of(subject, question.body if asked.on_page else body)
@@ -252,7 +251,7 @@ def answer_at_once(monkeypatch: pytest.MonkeyPatch, asked: Asked) -> None:
         del event["timedout"]
         return {**event, "responded_at": event["responded_at"].timestamp()}
 
-    for module in (ask_approval, asking, batch_sensors):
+    for module in (ask_approval, asking):
         monkeypatch.setattr(module, "ask", answer)
     monkeypatch.setattr(airflow_records, "read_record", read_record)
     trigger = airflow_records.AnswerTrigger

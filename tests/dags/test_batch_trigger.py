@@ -137,7 +137,7 @@ def test_the_log_of_a_gate_that_waits_names_its_nodes_and_those_it_waits_for(
     [
         (ApprovalOf.ROLL_BACK, Decision.APPROVED, "skipped"),
         (ApprovalOf.FAILED_GATE, Decision.STOP_HERE, "alice stopped the run: why."),
-        (ApprovalOf.CANARY, Decision.REJECTED, "alice did not approve the canary: why."),
+        (ApprovalOf.PAUSE, Decision.REJECTED, "alice did not approve the end of the pause: why."),
     ],
 )
 def test_a_decision_ends_the_gates_of_later_batches_and_not_one_that_was_cleared_after_it(

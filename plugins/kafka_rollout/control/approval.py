@@ -25,7 +25,6 @@ from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts, ReadPorts
 from kafka_rollout.observation.run import ReadRun, Run
 from kafka_rollout.run.events import (
-    OF_ROLLS,
     Approval,
     ApprovalOf,
     Asked,
@@ -58,7 +57,9 @@ OUTAGE_FACTS = "offline/facts.json"
 _BY_HAND = "manual"  # Airflow's DagRunType
 _NEEDS_THE_PLAN = frozenset({ApprovalOf.ROLL, ApprovalOf.FINALIZE})
 # The starter may roll back alone.
-FOUR_EYES = frozenset({*OF_ROLLS, ApprovalOf.FINALIZE, ApprovalOf.DIFFERENCES, ApprovalOf.PAUSE, ApprovalOf.NODE_LOG})
+FOUR_EYES = frozenset(
+    {ApprovalOf.ROLL, ApprovalOf.FINALIZE, ApprovalOf.DIFFERENCES, ApprovalOf.PAUSE, ApprovalOf.NODE_LOG}
+)
 
 
 def record_shell_start(ports: ClusterPorts, starter: Responder) -> None:
@@ -409,28 +410,26 @@ def take_over_run(ports: ClusterPorts, by: str | None, responder: Responder, *, 
     ports.run.record(TakenOver(by=by.strip(), dag_id=dag_id, responder=responder))
 
 
-def renew_invalid_approvals(run: Run, decision: Approval) -> None:
-    """Record that an approver approves again after a blocker made the approval invalid.
+def renew_invalid_approval(run: Run, decision: Approval) -> None:
+    """Record that an approver approves the plan again after a blocker made the approval invalid.
 
-    So it is after Airflow did not confirm the approval of the plan, because a later answer to the same task replaced
-    its record; the gate before a batch asks for the other approvals again. An approval that was never given, was
-    rejected or is superseded stays so. Blockers are checked again before any change.
+    So it is after Airflow did not confirm the approval, because a later answer to the same task replaced its record. An
+    approval that was never given, was rejected or is superseded stays so. Blockers are checked again before any change.
     """
-    for what in OF_ROLLS:
-        events = run.history.events()
-        given = newest_decision(events, what, run.plan.hash)
-        if given is None or given.decision != Decision.APPROVED:
-            continue
-        if is_invalid(events, given) or (what is ApprovalOf.ROLL and is_refuted(events, given)):
-            record_approval(
-                run.ports,
-                what,
-                decision.by,
-                Decision.APPROVED,
-                decision.reason,
-                responder=decision.responder,
-                text=decision.text,
-            )
+    events = run.history.events()
+    given = newest_decision(events, ApprovalOf.ROLL, run.plan.hash)
+    if given is None or given.decision != Decision.APPROVED:
+        return
+    if is_invalid(events, given) or is_refuted(events, given):
+        record_approval(
+            run.ports,
+            ApprovalOf.ROLL,
+            decision.by,
+            Decision.APPROVED,
+            decision.reason,
+            responder=decision.responder,
+            text=decision.text,
+        )
 
 
 def shown_once(run: Run, name: str, compute: Callable[[], dict[str, Any]]) -> Mapping[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import operator
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -204,6 +204,7 @@ def cut(text: str) -> str:
 
 
 NODE, RACK = "node", "rack"
+FIRST_NODE, FIRST_BATCH = PAUSES_ONCE = ("first-node", "first-batch")  # one pause in the whole run
 
 
 # A node step that is expected to take longer than every window begins in the first part of a window. Without the rest,
@@ -237,19 +238,30 @@ def pause_condition(text: str, since: float) -> GateCondition:
 
 
 def check_pause_after(pause_after: str) -> None:
-    """Raise UserError unless it is empty, `node`, `rack` or a number of nodes."""
-    if pause_after not in {"", NODE, RACK} and not (pause_after.isdecimal() and int(pause_after)):
-        raise UserError(f"The run cannot pause after '{pause_after}'.", remedy="Write node, rack or a number of nodes.")
+    """Raise UserError unless it is empty, one of PAUSES_ONCE, `node`, `rack` or a number of nodes."""
+    if pause_after not in {"", *PAUSES_ONCE, NODE, RACK} and not (pause_after.isdecimal() and int(pause_after)):
+        raise UserError(
+            f"The run cannot pause after '{pause_after}'.",
+            remedy=f"Write {', '.join(PAUSES_ONCE)}, node, rack or a number of nodes.",
+        )
 
 
-def find_due_pause(pause_after: str, done: Sequence[int], next_node: int, racks: Mapping[int, str]) -> str:
+def find_due_pause(
+    pause_after: str, done: Sequence[int], next_node: int, racks: Mapping[int, str], *, first_batch: Collection[int]
+) -> str:
     """Return why the run pauses before the next node, as a sentence; empty if it does not.
 
-    `done`: the nodes since the last pause, in their order. `racks`: broker.rack of these nodes and of the next one, ""
-    for none. A batch is never divided.
+    `done`: the nodes since the last pause, in their order; for a pause that comes once, those of the run before it.
+    `racks`: broker.rack of these nodes and of the next one, "" for none. `first_batch`: the nodes of the first batch of
+    several; none if each restarts alone. A batch is never divided.
     """
     if not pause_after or not done:
         return ""
+    if pause_after == FIRST_NODE:
+        return f"The first node is done: {done[0]}."
+    if pause_after == FIRST_BATCH:
+        is_done = bool(first_batch) and set(first_batch) <= set(done)
+        return f"The first batch is done, {nodes(sorted(first_batch))}, which restarted together." if is_done else ""
     if pause_after == RACK:
         rack = racks[done[-1]]
         ended = f"The nodes of rack {rack} are done." if rack else "The nodes without a rack are done."

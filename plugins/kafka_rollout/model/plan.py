@@ -232,21 +232,17 @@ class RunTerms:
     gate_timeout_s: float
     rehearse: bool
     """The change was tried on a copy first."""
-    canary: bool
-    """An approval after the first node, and after the first batch of several."""
     traffic: bool
     every_change: bool
     """A feature change needs an approval also if it raises a level that Kafka can lower again."""
     max_under_replicated: int | None = None
     """Partitions of other nodes at a stop; None without a limit."""
     pause_after: str = ""
-    """Node, rack or a number of nodes."""
+    """The first node or batch, each node or rack, or a number of nodes."""
     window: str = ""
     """When nodes can be stopped, as in `base/maintenance.py`."""
     freeze_days: tuple[str, ...] = ()
     """When nodes can be stopped, as in `base/maintenance.py`."""
-    first_batch: bool = False
-    """An approval after the first node, and after the first batch of several."""
     skip_conditions: tuple[str, ...] = ()
     """Conditions from outside that the gates do not check."""
 

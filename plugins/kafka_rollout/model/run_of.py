@@ -39,9 +39,8 @@ RUN_COMMANDS: Mapping[RunOf, RunCommand] = {
             "Upgrade a cluster to a release, one node at a time. The next node is stopped after the gate of the "
             "previous node has passed.\n\n"
             "An upgrade needs --as and --reason. Ctrl-C stops it at the next safe point; --run continues it. "
-            "With --canary but without a terminal, the command exits after the first node (exit code 130), and with "
-            "--approve-first-batch after the first batch. Check these nodes. To approve them, repeat the command with "
-            "--run and --as."
+            "At a pause (--pause-after) without a terminal, the command exits with code 130. Check the nodes. To "
+            "continue, repeat the command with --run and --as."
         ),
     ),
     RunOf.DOWNGRADE: RunCommand(

@@ -214,23 +214,6 @@ class Request:
         of=_ALL,
         on_copy=False,
     )
-    canary: bool = _gate(
-        False,
-        form="canary_approval",
-        option="--canary/--no-canary",
-        title="Canary approval",
-        text="After the first node, the run asks for an approval before it replaces the other nodes.",
-        on_copy=False,
-    )
-    first_batch: bool = _batch(
-        False,
-        form="first_batch_approval",
-        option="--approve-first-batch/--no-approve-first-batch",
-        title="Approval of the first batch",
-        text="After the first batch of several brokers, the run asks for an approval before it replaces the other "
-        "nodes. Without such a batch there is no request.",
-        on_copy=False,
-    )
     max_batch_size: int = _batch(
         1,
         title="Maximum batch size",
@@ -253,8 +236,9 @@ class Request:
     pause_after: str = _control(
         "",
         title="Pause after",
-        text="node, rack or a number of nodes: after each of them the run pauses, and asks an approver to continue "
-        "or to roll back. A batch is not divided. Empty: no pause.",
+        text="first-node or first-batch (of several brokers): after it the run pauses once, and asks an approver to "
+        "continue or to roll back. node, rack or a number of nodes: after each of them. A batch is not divided. Empty: "
+        "no pause.",
         on_copy="",
     )
     window: str = _control(

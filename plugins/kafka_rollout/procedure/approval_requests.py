@@ -16,6 +16,7 @@ from kafka_rollout.base.wording import count, nodes
 from kafka_rollout.control.approval import refuse_blockers, shown_once
 from kafka_rollout.feature_updates import levels
 from kafka_rollout.feature_updates.update import requires_approval
+from kafka_rollout.gates.control import PAUSES_ONCE
 from kafka_rollout.lowering.outage_facts import shown_facts, shown_level_undos, shown_live_facts
 from kafka_rollout.model.plan import (
     FeatureChange,
@@ -242,30 +243,6 @@ def approval_body(
     return "\n\n".join(parts)
 
 
-def canary_body(plan: Plan) -> str:
-    """Return the Markdown text of the approval after the first node."""
-    release_step = plan.release_steps[0]
-    rest = ", ".join(node_step.name for node_step in release_step.order[1:])
-    was = f"moved from {release_step.from_release} to {release_step.to_release}"
-    if release_step.restarts:
-        was = f"restarted on {release_step.to_release}"
-    return f"**{release_step.order[0].name}** was {was} and its gate passed.\n\nRemaining nodes: {rest or 'none'}."
-
-
-def first_batch_body(plan: Plan) -> str:
-    """Return the Markdown text of the approval after the first batch of several nodes."""
-    release_step = plan.release_steps[0]
-    at = release_step.first_batch or 0
-    names = {node_step.node_id: node_step.name for node_step in release_step.order}
-    batch = ", ".join(names[node_id] for node_id in release_step.batches[at].node_ids)
-    left = release_step.batches[at + 1 :]
-    rest = f"{count(sum(len(one.node_ids) for one in left), 'node')} in {count(len(left), 'batch', 'batches')}"
-    return (
-        f"The first batch ({batch}) restarted together on {release_step.to_release}, and all its gates passed.\n\n"
-        f"Remaining: {rest}."
-    )
-
-
 def findings_part(plan: Plan, findings: tuple[Finding, ...]) -> list[str]:
     """Return the findings, after what the plan could not check: there, finding nothing is no evidence."""
     unknown = _unknown_part(plan)
@@ -401,15 +378,13 @@ def terms_part(plan: Plan) -> list[str]:
     if skipped := ", ".join(terms.skip_conditions):
         lines.append(f"- Conditions from outside that the gates do **not** check: {skipped}")
     if after := terms.pause_after:
-        lines.append(f"- Pause for an approver after each {f'{after} nodes' if after.isdecimal() else after}")
+        after = f"the {after.replace('-', ' ')}" if after in PAUSES_ONCE else f"each {after}"
+        lines.append(f"- Pause for an approver after {f'{after} nodes' if terms.pause_after.isdecimal() else after}")
     lines += [
         *window_lines(terms),
         f"- Rehearsal on a copy requested: {_yes(terms.rehearse)}",
-        f"- Approval after the first node: {_yes(terms.canary)}",
         f"- Test traffic during the run: {_yes(terms.traffic)}",
     ]
-    if plan.has_batches:
-        lines.insert(3, f"- Approval after the first batch: {_yes(terms.first_batch)}")
     return [heading("How the run proceeds"), "\n".join(lines)]
 
 
@@ -719,26 +694,6 @@ PLAN = ApprovalRequest(
     check=_check_roll,
 )
 RESTART = replace(PLAN, subject=lambda plan: f"Restart the nodes of {plan.cluster} on {plan.target}?")
-CANARY = ApprovalRequest(
-    of=ApprovalOf.CANARY,
-    subject=lambda plan: (
-        f"{plan.cluster}: the first node runs {plan.release_steps[0].to_release}. Continue with the other nodes?"
-    ),
-    body=lambda call: canary_body(call.plan),
-    check=lambda call: None if call.request.canary else "The run was started without an approval after the first node.",
-    offers_roll_back=True,
-)
-FIRST_BATCH = ApprovalRequest(
-    of=ApprovalOf.FIRST_BATCH,
-    subject=lambda plan: (
-        f"{plan.cluster}: the first batch runs {plan.release_steps[0].to_release}. Continue with the other nodes?"
-    ),
-    body=lambda call: first_batch_body(call.plan),
-    check=lambda call: (
-        None if call.request.first_batch else "The run was started without an approval after the first batch."
-    ),
-    offers_roll_back=True,
-)
 FINALIZE = ApprovalRequest(
     of=ApprovalOf.FINALIZE,
     subject=lambda plan: f"Finalize the features of {plan.cluster} at {plan.target}? This is the point of no return.",

@@ -315,8 +315,7 @@ def _each(on_failure: Reaction, **fields: Any) -> tuple[GateStep | ReplaceStep, 
 
 def roll(doc: str) -> tuple[ActStep, Section]:
     """Return the roll of a plan: every batch of every release step, one after the other."""
-    approvals = (approval_requests.CANARY, approval_requests.FIRST_BATCH)
-    batches = EachBatch(steps=_each(Reaction.ASK_ROLL_BACK), approvals=approvals)
+    batches = EachBatch(steps=_each(Reaction.ASK_ROLL_BACK))
     return BATCHES, Section(id=ROLL, doc=doc, parts=(batches,), prefixes=True)
 
 
@@ -324,8 +323,7 @@ def restart() -> tuple[ActStep, Section]:
     """Return the restart of nodes on their own release: there is no release to return to."""
     acts = "Checks all findings again, then stops the nodes and starts them again."
     steps = _each(Reaction.ASK, label="Restart", doc=acts, progress="is stopped and started")
-    approvals = (approval_requests.CANARY, approval_requests.FIRST_BATCH)
-    batches = EachBatch(steps=steps, approvals=tuple(replace(one, offers_roll_back=False) for one in approvals))
+    batches = EachBatch(steps=steps)
     doc = "Every planned node on the release that it runs, one batch after the other."
     return BATCHES, Section(id=ROLL, doc=doc, parts=(batches,), prefixes=True)
 

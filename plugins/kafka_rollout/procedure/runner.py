@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Protocol, assert_never
 
 from kafka_rollout.base.errors import (
@@ -60,7 +59,6 @@ from kafka_rollout.roll.walk import RollProgress, roll_back, roll_release_steps,
 from kafka_rollout.run.events import (
     Approval,
     ApprovalOf,
-    CanaryAsked,
     Decision,
     StepBegan,
     StepEnded,
@@ -452,35 +450,15 @@ class Runner:
             return
         self.services.monitor_groups()
         try:
-            self._ask_between(plan)
             self.stopped = not roll_release_steps(
                 Run(self.ports, plan),
                 policy_of(self.ports, GateKind.AFTER_START, self.request, plan),
                 on_progress=self.progress,
                 stop_asked=self.stop_asked,
-                continues=partial(self._continues_with, each),
+                continues=self._continues_at,
             )
         except RolloutError as error:
             self.error = error
-
-    def _ask_between(self, plan: Plan) -> None:
-        """Record the approvals between batches that this call asks for; a later call of the run asks for them too."""
-        if self.request.canary or (plan.terms is not None and plan.terms.canary):
-            self.ports.run.record(CanaryAsked())
-        if self.request.first_batch or (plan.terms is not None and plan.terms.first_batch):
-            self.ports.run.record(CanaryAsked(what=ApprovalOf.FIRST_BATCH))
-
-    def _continues_with(self, each: EachBatch, what: ApprovalOf, why: str, has_replaced: bool) -> bool:
-        """Ask what a gate asks for. Return False if the run ends here, and the next call has the answer."""
-        if what in _PAUSES:
-            return self._continues_at(what, why, has_replaced)
-        if has_replaced and not self.answers.present:
-            which = "first batch" if what is ApprovalOf.FIRST_BATCH else "first node"
-            self.progress.say(f"the gate of the {which} passed: check it, then approve with the next call")
-            return False
-        approval = next(one for one in each.approvals if one.of is what)
-        self._ask(Question(what=what, body=approval.body(self.call)))
-        return True
 
     def _continues_at(self, what: ApprovalOf, why: str, has_replaced: bool) -> bool:
         """Ask at a pause of the plan, or for a batch that cannot be stopped together."""

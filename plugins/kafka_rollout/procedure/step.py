@@ -242,8 +242,6 @@ class EachBatch:
     """
 
     steps: tuple[GateStep | ReplaceStep, ...]
-    approvals: tuple[ApprovalRequest, ...] = ()
-    """What the gate before the stop asks for between batches, if the run requests it."""
     is_rollback: bool = False
 
 

@@ -41,7 +41,6 @@ from typing import Protocol
 
 from kafka_rollout.base import wording as words
 from kafka_rollout.base.errors import RefusedError, TransientError
-from kafka_rollout.control.approval import require_approval
 from kafka_rollout.control.holds import HeldError, ask_at_pause, due_pause, refuse_unproved_pause
 from kafka_rollout.gates.gate import (
     HELD_INTERVAL_S,
@@ -79,13 +78,11 @@ from kafka_rollout.roll.node import (
 )
 from kafka_rollout.roll.stop import find_parts
 from kafka_rollout.run.batch_progress import describe_batch
-from kafka_rollout.run.events import ApprovalOf, Event, StepBegan, StepEnded, StepOutcome
-from kafka_rollout.run.projections.approvals import is_refuted
+from kafka_rollout.run.events import Event, StepBegan, StepEnded, StepOutcome
 from kafka_rollout.run.projections.nodes import gate_is_passed, has_acted_on_node, last_act_on_node, unfinished_starts
 from kafka_rollout.run.projections.open_batches import (
     BatchPart,
     RollOf,
-    approvals_between,
     batches_of,
     find_part,
     find_part_event,
@@ -142,9 +139,10 @@ def begin_rollback(run: Run) -> Roll:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchStatus(WatchStatus):
-    """Status of a gate of a batch. A gate that `asks` waits until an approver has answered; `message` is the reason."""
+    """Status of a gate of a batch."""
 
-    asks: ApprovalOf | None = None
+    pauses: bool = False
+    """It waits until an approver has answered; `message` is the reason."""
     can_split: bool = False
     """An approver can let the nodes restart in parts instead."""
 
@@ -261,9 +259,9 @@ def _ended(roll: Roll, batch: BatchStep, part: BatchPart, outcome: StepOutcome, 
 def gate_before(roll: Roll, batch: BatchStep, watch: BatchWatch, on_check: OnCheck | None = None) -> BatchStatus:
     """Check once whether the next stop of the batch can begin, or whether nothing holds it because it has begun.
 
-    It passes after all earlier batches. Then it asks for what an approver must answer before this batch: the approval
-    after the first node or first batch, the end of a pause of the plan. Then the conditions before the stop must hold
-    for all nodes that stop together. Of a batch that restarts in parts, the gates of the begun nodes pass first.
+    It passes after all earlier batches. Then it asks an approver for the end of a pause of the plan. Then the
+    conditions before the stop must hold for all nodes that stop together. Of a batch that restarts in parts, the gates
+    of the begun nodes pass first.
     """
     run, events = roll.run, roll.run.history.events()
     part, nodes = _next_of(roll, batch)
@@ -274,11 +272,8 @@ def gate_before(roll: Roll, batch: BatchStep, watch: BatchWatch, on_check: OnChe
         part, nodes = _next_of(roll, batch)
     if not _begins(roll, batch, part):
         return BatchStatus(state=WatchState.PASSED, message="nothing is left to stop now")
-    if (what := due_approval(roll, batch)) is not None:
-        why = f"The {what.noun()} has passed, and the next nodes need an approval."
-        return BatchStatus(state=WatchState.WAITING, message=why, asks=what)
-    if why := _ask_at_pause(NodeRun(run, batch.release_step, nodes[0]), events):
-        return BatchStatus(state=WatchState.WAITING, message=why, asks=ApprovalOf.PAUSE)
+    if not roll.is_rollback and (why := _ask_at_pause(NodeRun(run, batch.release_step, nodes[0]), events)):
+        return BatchStatus(state=WatchState.WAITING, message=why, pauses=True)
     if part is not Part.GATE_BEFORE:
         return BatchStatus(state=WatchState.PASSED, message="its stop was requested")
     together = _nodes_to_stop(events, batch, nodes)
@@ -339,22 +334,6 @@ def gate_after(roll: Roll, batch: BatchStep, watch: BatchWatch, on_check: OnChec
         gates = watch.gates
     status = watch.check(roll, gates, on_check)
     return BatchStatus(state=status.state, message=status.message)
-
-
-def due_approval(roll: Roll, batch: BatchStep) -> ApprovalOf | None:
-    """Return the approval that the batch needs and that is not given or no longer counts.
-
-    It reads no record of Airflow. That one does not confirm an approval is in the history.
-    """
-    run, events = _without_records(roll.run), roll.run.history.events()
-    for what in () if roll.is_rollback else approvals_between(events, run.plan, batch):
-        try:
-            given = require_approval(run, what)
-        except RefusedError:
-            return what
-        if is_refuted(events, given):
-            return what
-    return None
 
 
 def _ask_at_pause(at: NodeRun, events: Sequence[Event]) -> str:
@@ -442,18 +421,16 @@ def _begins(roll: Roll, batch: BatchStep, part: Part) -> bool:
 
 
 def _refuse_unapproved(roll: Roll, batch: BatchStep, node: NodeSpec, events: Sequence[Event]) -> None:
-    """Raise HeldError unless the approvals before this batch, and the end of the last pause, are proved.
+    """Raise HeldError unless the end of the last pause is proved, and none is due.
 
-    Every batch proves them: no event of the history excuses it. If a later answer to the same task has replaced
-    Airflow's record of an approval, the gate asks for it again.
+    Every batch proves it: no event of the history excuses it. If a later answer to the same task has replaced
+    Airflow's record of the answer, the gate asks for it again.
     """
     if roll.is_rollback:
         return
     run = roll.run
     try:
         refuse_unproved_pause(run)
-        for what in approvals_between(events, run.plan, batch):
-            require_approval(run, what)
     except RefusedError as error:  # it is due again
         raise HeldError(error.sentence, remedy=error.remedy) from error
     if why := due_pause(NodeRun(run, batch.release_step, node), run.history.events()):

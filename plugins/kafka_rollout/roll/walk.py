@@ -52,10 +52,9 @@ def roll_release_steps(
     """Carry out all release steps. `policy`: of the gates after the start.
 
     Returns True if every node runs the target, False if `stop_asked` or `continues` ended the run between batches.
-    `continues` asks an approver: after the first node (CANARY) and the first batch of several (FIRST_BATCH), at a pause
-    of the plan (PAUSE), and for a batch that cannot be stopped together (SPLIT). Its arguments: what, the reason, and
-    whether this call has replaced a node. It records the answer. Raises the errors of the steps; the run then stays
-    where it stopped.
+    `continues` asks an approver: at a pause of the plan (PAUSE), and for a batch that cannot be stopped together
+    (SPLIT). Its arguments: what, the reason, and whether this call has replaced a node. It records the answer. Raises
+    the errors of the steps; the run then stays where it stopped.
     """
     walk = _Walk(
         roll=loop.roll_of(run),
@@ -193,8 +192,8 @@ class _Walk:
 
         said = ""
         while (status := gate(self.roll, batch, watch, on_check)).state is not WatchState.PASSED:
-            if status.asks is not None:
-                self._ask(status.asks, status.message)
+            if status.pauses:
+                self._ask(ApprovalOf.PAUSE, status.message)
             elif status.state is WatchState.FAILED and status.can_split and self.continues is not None:
                 self._ask(ApprovalOf.SPLIT, status.message)
                 self._say(batch, f"the batch is split: {loop.split(self.roll, batch)}")

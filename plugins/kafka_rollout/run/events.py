@@ -97,8 +97,6 @@ class ApprovalOf(StrEnum):
     """What an approver decides, in its stored form."""
 
     ROLL = "roll"
-    CANARY = "canary"  # the other nodes, after the first one
-    FIRST_BATCH = "first-batch"  # the other nodes, after the first batch of several
     FINALIZE = "finalize"
     ROLL_BACK = "roll-back"
     DIFFERENCES = "differences"  # from the state before the run, that the plan does not name
@@ -135,9 +133,7 @@ class Decision(StrEnum):
         return cls(next((decision for decision, shown in _LABELS.items() if shown == label), label))
 
 
-OF_ROLLS = (ApprovalOf.ROLL, ApprovalOf.CANARY, ApprovalOf.FIRST_BATCH)  # what a replacement needs
 _NOUNS = {
-    ApprovalOf.FIRST_BATCH: "first batch",
     ApprovalOf.FINALIZE: "feature change",
     ApprovalOf.ROLL_BACK: "rollback",
     ApprovalOf.FAILED_GATE: "failure",  # of a gate or a step
@@ -319,12 +315,6 @@ class TakenOver(Event, kind="taken-over"):
     responder: Responder
 
 
-class CanaryAsked(Event, kind="canary"):
-    """The run asks for an approval after its first node, or after its first batch."""
-
-    what: ApprovalOf = ApprovalOf.CANARY
-
-
 class LockedOut(Event, kind="locked-out"):
     """Another run refuses a change: by the lock, or by its claim on a host, which can also be unreadable."""
 
@@ -344,7 +334,7 @@ class RolledBack(Event, kind="rolled-back"):
 
 
 class StoppedByOperator(Event, kind="stopped-by-person"):
-    """The operator or the canary approval ended the run between two nodes."""
+    """An operator ended the run between two nodes."""
 
     target: Release
     """The release it went to."""

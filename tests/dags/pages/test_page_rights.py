@@ -12,7 +12,7 @@ from sqlalchemy import Executable, delete, insert, select, text, update
 from kafka_rollout.clusters.inventory import dump_cluster
 from kafka_rollout.notifications.due import NotificationKind
 from kafka_rollout.releases.facts import Release
-from kafka_rollout.run.events import ApprovalOf, Asked, Begun, CanaryAsked
+from kafka_rollout.run.events import ApprovalOf, Asked, Begun, LockedOut
 from kafka_rollout.run.step_events import Started, Stopping
 from kafka_rollout.run.store.history import SqlRunStore, sha256
 from kafka_rollout.run.store.tables import alerts, events, plans, runs
@@ -126,7 +126,7 @@ def test_a_run_that_asks_stays_on_the_page_after_many_plans(
     run.record(Begun(dag_id="kafka_upgrade_fake"))
     run.record(Asked(what=ApprovalOf.ROLL, task_id="t", record_id="r", text="Upgrade?", options=("Approve", "Reject")))
     for number in range(60):
-        run_history(home, "fake", f"plan-{number}").record(CanaryAsked())
+        run_history(home, "fake", f"plan-{number}").record(LockedOut(sentence="No."))
     with serve_page(tmp_path, monkeypatch) as client:
         (cluster,) = client.get(f"{PREFIX}/runs", headers=sign_in(client)).json()
     shown = [one["run_id"] for one in cluster["runs"]]
@@ -149,9 +149,9 @@ def _damage_events(home: Path, run: SqlRunStore) -> None:
 
 
 def _damage_later_events(home: Path, run: SqlRunStore) -> None:
-    run.record(CanaryAsked())
+    run.record(LockedOut(sentence="No."))
     ours = select(runs.c.id).where(runs.c.cluster == "damaged").scalar_subquery()
-    body = '{"at":"yesterday","data":{},"kind":"canary"}'
+    body = '{"at":"yesterday","data":{},"kind":"locked-out"}'
     _sql(home, update(events).where(events.c.run == ours, events.c.number == 2).values(body=body))
 
 

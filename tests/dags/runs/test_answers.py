@@ -18,7 +18,6 @@ import pytest
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.run.events import (
-    OF_ROLLS,
     Approval,
     ApprovalOf,
     ApprovalRefuted,
@@ -174,7 +173,7 @@ def test_an_end_of_a_pause_that_was_added_to_the_history_does_not_end_it(
 def test_an_approval_between_batches_and_a_stop_that_were_added_to_the_history_stop_no_node(
     runs: FakeRuns, monkeypatch: pytest.MonkeyPatch, done: list[int]
 ) -> None:
-    """The batch asks for a genuine approval, also after an earlier batch had one."""
+    """The pause comes once: it ends by a genuine answer, and not by one that is added before or after it."""
     start = FakeCluster.start
     stops: list[int] = []
 
@@ -186,7 +185,7 @@ def test_an_approval_between_batches_and_a_stop_that_were_added_to_the_history_s
             record = run_history(runs.home, "fake", lock.holder)
             plan = record.load_plan()
             (node_id,) = plan.batch_steps[len(done)].node_ids
-            record.record(forged_approval(plan.hash, NOBODY_S, ApprovalOf.CANARY))
+            record.record(forged_approval(plan.hash, NOBODY_S, ApprovalOf.PAUSE))
             record.record(Stopping(node_id=node_id, release_step="3.9.1-to-4.3.1"))
 
     def while_asked(task: str) -> None:
@@ -194,10 +193,10 @@ def test_an_approval_between_batches_and_a_stop_that_were_added_to_the_history_s
 
     monkeypatch.setattr(FakeCluster, "start", start_and_forge)
     runs.while_asked = while_asked
-    state, states, record = runs.run(canary_approval=True)
+    state, states, record = runs.run(pause_after="first-node")
     assert state == "success", states
-    asked = ["approve_plan", *(["roll.gate_before[1]"] if len(done) > 1 else []), f"roll.replace[{len(done)}]"]
-    assert (runs.asked, stops) == (asked, done), "the node waits for a genuine approval"
+    asked = ["approve_plan", "roll.replace[1]" if len(done) == 1 else "roll.gate_before[1]"]
+    assert (runs.asked, stops) == (asked, [2]), "the node after the first one waits for a genuine answer"
     assert len(events_of(record.events(), ApprovalRefuted)) == 1
 
 
@@ -254,8 +253,8 @@ def compared_with(record: Mapping[str, Any] | None, ports: ClusterPorts, kept: M
             r"another request \(manual__2: approve_plan",
         ),
         (
-            {"params_input": {"request": request_of("canary", "canary")}},
-            r"another request \(manual__1: canary, canary, text",
+            {"params_input": {"request": request_of("roll", "pause")}},
+            r"another request \(manual__1: roll, pause, text",
         ),
         ({"params_input": {"request": request_of("approve_plan", "finalize")}}, "names another request"),
         ({"params_input": {"request": request_of("approve_plan", "roll", text="Another?")}}, "names another request"),
@@ -296,8 +295,8 @@ def test_an_option_gives_what_its_label_or_its_request_names(runs: FakeRuns) -> 
     ports = fake_ports(runs.world, runs.home)
     for what in ApprovalOf:
         ports.run.record(Asked(what=what, task_id="gate", record_id=NOBODY_S, text=SHOWN, options=("Approve",)))
-    gives = {"Roll back": {ApprovalOf.ROLL_BACK}, "Retry": {*OF_ROLLS, ApprovalOf.PAUSE}, "Wait on": {ApprovalOf.PAUSE}}
-    gives["Accept the log"] = {ApprovalOf.NODE_LOG}
+    gives = {"Roll back": {ApprovalOf.ROLL_BACK}, "Retry": {ApprovalOf.ROLL, ApprovalOf.PAUSE}}
+    gives |= {"Wait on": {ApprovalOf.PAUSE}, "Accept the log": {ApprovalOf.NODE_LOG}}
     options = ["Approve", "Reject", "Stop here", *gives]
     for what, asked, option in product(ApprovalOf, ApprovalOf, options):
         kept = {"record_id": NOBODY_S, "plan_hash": "abc", "what": [str(what)]}
@@ -461,7 +460,7 @@ def test_a_replacement_reads_the_answers_before_its_worker_starts(
         return defer(needed, then)
 
     monkeypatch.setattr(UnreadRecordError, "defer", counted)
-    state, states, _ = runs.run(DAG_ID, canary_approval=True, finalize="later")
+    state, states, _ = runs.run(DAG_ID, pause_after="first-node", finalize="later")
     assert state == "success", states
     assert runs.asked == ["approve_plan", "roll.gate_before[1]"]
     assert deferred == []

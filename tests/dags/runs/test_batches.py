@@ -12,16 +12,18 @@ from kafka_rollout.clusters.inventory import dump_cluster
 from kafka_rollout.control.approval import record_approval
 from kafka_rollout.control.holds import HeldError
 from kafka_rollout.gates.gate import GateKind, GateRef
+from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.observation.run import Run
+from kafka_rollout.preparation.plan_making import plan_change
 from kafka_rollout.roll.loop import replace, roll_of
-from kafka_rollout.run.events import ApprovalOf, CanaryAsked, Decision, StepBegan, events_of
+from kafka_rollout.run.events import ApprovalOf, Decision, StepBegan, events_of
 from kafka_rollout.run.step_events import BatchSplit, GatePassed
 from kafka_rollout.run.view import RunView, StepState
 from tests.dags.conftest import FakeRuns, spec_with_homes
 from tests.dags.runs.test_upgrade_run import node_steps, outcome
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports
-from tests.plans import plan_upgrade
+from tests.plans import upgrade_request
 
 pytestmark = pytest.mark.airflow
 
@@ -71,20 +73,19 @@ def in_batches(nodes: list[int], sizes: list[int]) -> list[set[int]]:
     return found
 
 
-def test_the_brokers_of_a_rack_restart_together_after_the_approvals(runs: FakeRuns) -> None:
+def test_the_brokers_of_a_rack_restart_together_after_the_approval(runs: FakeRuns) -> None:
     expect_together(runs.world, {12, 15}, {13, 16})
     at_approval: list[int] = []
     runs.while_asked = lambda task: at_approval.append(len(runs.world.stops))
-    state, states, record = runs.run(max_batch_size=3, canary_approval=True, first_batch_approval=True)
+    state, states, record = runs.run(max_batch_size=3, pause_after="first-batch")
     assert state == "success", states
     assert in_batches(stopped(record, FORTH), [len(batch) for batch in BATCHES]) == BATCHES
-    approvals = ["roll.gate_before[1]", "roll.gate_before[6]"]
-    assert runs.asked == ["approve_plan", *approvals]
-    assert at_approval == [0, 1, 7]
-    assert "The first batch (broker-12, broker-15) restarted together on 4.3.1" in unescaped(runs, approvals[1])
-    assert "Remaining: 2 nodes in 1 batch." in unescaped(runs, approvals[1])
+    pause = "roll.gate_before[6]"
+    assert runs.asked == ["approve_plan", pause]
+    assert at_approval == [0, 7]
+    assert "The first batch is done, nodes 12, 15, which restarted together." in unescaped(runs, pause)
     body = unescaped(runs, "approve_plan")
-    assert "- Approval after the first batch: yes" in body
+    assert "- Pause for an approver after the first batch" in body
     assert "6: broker-12 (12), broker-15 (15). Ends here: no other node of rack b is left" in body
     assert "Expected duration: 7 min 00 s, one node at a time 9 min 00 s" in body
     assert states["roll.gate_after[6]"] == "success"
@@ -165,7 +166,7 @@ def test_an_approver_splits_a_batch_whose_replicas_were_moved_after_the_plan(run
     expect_together(runs.world, {13, 16})
     state, states, record = runs.run(max_batch_size=3)
     assert state == "success", states
-    assert runs.offered[gate] == ("Wait on", "Retry", "Split the batch", "Roll back")
+    assert runs.offered[gate] == ("Wait on", "Retry", "Split the batch", "Stop here", "Roll back")
     assert "moved-0" in unescaped(runs, gate)
     assert [split.parts for split in events_of(record.events(), BatchSplit)] == [((12,), (15,))]
     acts = [(what, node) for _, what, node in node_steps(record) if node in {12, 15}]
@@ -176,16 +177,16 @@ def test_the_nodes_after_the_first_batch_need_its_approval_also_if_its_gate_is_m
     runs: FakeRuns, tmp_path: Path
 ) -> None:
     ports = fake_ports(runs.world, tmp_path)
-    plan = plan_upgrade(ports, R431, finalize=False, max_batch_size=3)
+    request = upgrade_request(R431, finalize=False, max_batch_size=3, pause_after="first-batch")
+    plan = plan_change(ports, request, RunOf.UPGRADE, terms=request.terms(ports.cluster))
     record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "planned maintenance")
-    ports.run.record(CanaryAsked(what=ApprovalOf.FIRST_BATCH))
     roll = roll_of(Run(ports, plan))
     for batch in roll.batches[:6]:
         for key, node_id in batch.key:
             ref = GateRef(kind=GateKind.AFTER_START, release_step=key, node_id=node_id)
             ports.run.record(GatePassed(ref=ref, gate="after", message="passed"))
-    with pytest.raises(HeldError, match=r"The first batch of run .* is not approved"):
+    with pytest.raises(HeldError, match="The plan pauses before node"):
         replace(roll, roll.batches[6])
-    record_approval(ports, ApprovalOf.FIRST_BATCH, "alice", Decision.APPROVED, "the first batch serves")
+    record_approval(ports, ApprovalOf.PAUSE, "alice", Decision.APPROVED, "the first batch serves")
     assert not replace(roll, roll.batches[6])
     assert sorted(runs.world.stops) == [13, 16]

@@ -55,14 +55,14 @@ def releases(world: FakeCluster) -> set[Release | None]:
     return {node.running for node in world.nodes.values()}
 
 
-def test_levels_fall_metadata_version_last_then_brokers_canary_first_and_the_active_controller_at_the_end(
+def test_levels_fall_metadata_version_last_then_brokers_after_a_pause_and_the_active_controller_at_the_end(
     runs: FakeRuns, world: FakeCluster
 ) -> None:
-    state, states, record = run(runs, "4.0.1", target_level=23, canary_approval=True)
+    state, states, record = run(runs, "4.0.1", target_level=23, pause_after="first-node")
     assert state == "success", states
     assert runs.asked == ["approve_levels", "approve_roll", "roll.gate_before[1]"]
     stops = events_of(record.events(), Stopping)
-    (passed,) = [one for one in events_of(record.events(), Approval) if one.what is ApprovalOf.CANARY]
+    (passed,) = [one for one in events_of(record.events(), Approval) if one.what is ApprovalOf.PAUSE]
     assert [stop.node_id for stop in stops if stop.at < passed.at] == [11]
     assert "Metadata lost: none" in runs.bodies["approve_levels"]
     assert sent(world) == [{"share.version": 0}, {"metadata.version": 23}]

@@ -18,7 +18,7 @@ from kafka_rollout.cli import app as cli
 from kafka_rollout.cli import run as cli_run
 from kafka_rollout.cli.commands import changes as cli_changes
 from kafka_rollout.cli.commands import features as cli_features
-from kafka_rollout.run.events import Begun, CanaryAsked, Planned, StepEnded, StepOutcome, events_of
+from kafka_rollout.run.events import Begun, LockedOut, Planned, StepEnded, StepOutcome, events_of
 from tests.dags.conftest import FakeRuns, spec_with_homes
 from tests.dags.runs.dag_run import run_dag
 from tests.fakes.cluster import R391, R431, FakeCluster
@@ -210,7 +210,7 @@ def test_a_run_id_of_another_dag_or_of_the_command_line_is_no_key_to_its_lock_an
         dag = runs.load()["kafka_features_fake"]
         run_id = f"manual__{at.isoformat()}"
         other = run_history(runs.home, "fake", run_id)
-        other.record(Begun(dag_id=begun) if begun else CanaryAsked())
+        other.record(Begun(dag_id=begun) if begun else LockedOut(sentence="No."))
         lock.acquire("fake", run_id, "Stop node 2.", for_s=LEASE_S)
         before = other.events()
         run = run_dag(dag, at=at)

@@ -38,14 +38,14 @@ def test_nodes_that_lack_ranges_restart_once_more_before_the_levels_are_raised(r
 
 @pytest.mark.full
 def test_a_run_that_finalizes_later_restarts_no_node_twice_and_the_next_run_does(runs: FakeRuns) -> None:
-    state, states, record = runs.run(finalize="later", canary_approval=True)
+    state, states, record = runs.run(finalize="later", pause_after="first-node")
     assert state == "success", states
     assert "roll.gate_after[3]" not in states
     assert "SECOND-RESTART-LATER" in {finding.code for finding in record.load_plan().findings}
     assert outcome(record) == "rolled_not_finalized"
     runs.asked.clear()
 
-    state, states, record = runs.run(finalize="later", canary_approval=True)
+    state, states, record = runs.run(finalize="later", pause_after="first-node")
     assert state == "success", states
     assert node_steps(record) == one_by_one(AGAIN, [2, 3])
     assert runs.asked == ["approve_plan", "approve_finalize"]

@@ -55,5 +55,5 @@ def test_a_dry_run_stops_no_node(runs: FakeRuns, world: FakeCluster) -> None:
 def test_the_form_has_no_release_and_no_rehearsal(runs: FakeRuns) -> None:
     dag: DAG = runs.load()[DAG_ID]
     fields = set(dag.params)
-    assert {"nodes", "dry_run", "canary_approval", "soak_seconds", "accept_unavailable", "traffic"} <= fields
+    assert {"nodes", "dry_run", "pause_after", "soak_seconds", "accept_unavailable", "traffic"} <= fields
     assert not {"target_release", "rehearse", "finalize"} & fields

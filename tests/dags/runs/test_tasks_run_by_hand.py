@@ -24,13 +24,13 @@ from kafka_rollout.procedure import approval_requests
 from kafka_rollout.procedure.kinds import UPGRADE
 from kafka_rollout.procedure.step import Procedure
 from kafka_rollout.roll import loop
-from kafka_rollout.run.events import Approval, ApprovalOf, Asked, CanaryAsked, Decision, events_of
+from kafka_rollout.run.events import Approval, ApprovalOf, Asked, Decision, events_of
 from kafka_rollout.run.projections.open_batches import RollOf
 from kafka_rollout.run.step_events import GatePassed, Stopping, TrafficChecked
 from tests.dags.conftest import given_answer
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports
-from tests.plans import pass_gates, plan_upgrade
+from tests.plans import pass_gates, plan_upgrade, upgrade_request
 
 
 @pytest.fixture
@@ -188,18 +188,20 @@ def test_a_gate_that_waits_on_after_an_answer_does_not_show_the_request_any_more
 
 
 def test_a_gate_that_is_marked_as_passed_lets_no_stop_through(ports: ClusterPorts, plan: Plan) -> None:
-    """`replace` proves the order and the approvals between batches by itself."""
+    """`replace` proves the order and the end of a pause by itself."""
+    request = upgrade_request(R431, finalize=False, pause_after="first-node")
+    plan = replace(plan, terms=request.terms(ports.cluster))
+    ports.run.save_plan(plan)
     record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "planned maintenance")
-    ports.run.record(CanaryAsked())
     roll = loop.roll_of(Run(ports, plan))
     with pytest.raises(HeldError, match=r"waits for the batches before it: batch 1 of 6 \(node \d+\) has not passed"):
         loop.replace(roll, roll.batches[1])
     key, node_id = roll.batches[0].key[0]
     ref = GateRef(kind=GateKind.AFTER_START, release_step=key, node_id=node_id)
     ports.run.record(GatePassed(ref=ref, gate="after", message="passed"))
-    with pytest.raises(HeldError, match=r"The canary of run .* is not approved"):
+    with pytest.raises(HeldError, match="The plan pauses before node"):
         loop.replace(roll, roll.batches[1])
-    record_approval(ports, ApprovalOf.CANARY, "alice", Decision.APPROVED, "the first node is well")
+    record_approval(ports, ApprovalOf.PAUSE, "alice", Decision.APPROVED, "the first node is well")
     assert not loop.replace(roll, roll.batches[1])
     assert events_of(ports.run.events(), Stopping)[-1].node_id == roll.batches[1].node_ids[0]
 

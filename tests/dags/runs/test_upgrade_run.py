@@ -101,9 +101,9 @@ def test_groups_of_a_preview_are_waited_for_before_the_first_node_is_stopped(
 
 @pytest.mark.full
 @pytest.mark.usefixtures("combined")
-def test_the_way_leads_over_a_tolerant_release_and_a_canary_is_asked_for_once(runs: FakeRuns) -> None:
+def test_the_way_leads_over_a_tolerant_release_and_the_pause_after_the_first_node_comes_once(runs: FakeRuns) -> None:
     runs.world = FakeCluster(R340, spec=combined_spec())
-    state, states, record = runs.run(canary_approval=True)
+    state, states, record = runs.run(pause_after="first-node")
     assert state == "success", states
     # The controller that is active when the plan is made is rolled last in both release steps.
     order = [2, 3, 1]
@@ -303,7 +303,7 @@ def test_a_gate_before_a_stop_that_fails_asks_and_stops_no_node(runs: FakeRuns) 
     runs.answers[gate] = ["Roll back"]
     state, _, _ = runs.run(gate_timeout_minutes=0.01)
     assert state == "failed"
-    assert runs.offered[gate] == ("Wait on", "Retry", "Roll back")
+    assert runs.offered[gate] == ("Wait on", "Retry", "Stop here", "Roll back")
     assert runs.world.stops == []
 
 

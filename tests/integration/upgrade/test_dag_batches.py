@@ -53,7 +53,7 @@ def test_twelve_brokers_in_batches_with_a_killed_scheduler_and_a_failed_node_los
         topic.result(60)
     airflow.add(cluster)
 
-    run = airflow.trigger(cluster, "4.3.1", **FORM, first_batch_approval=True)
+    run = airflow.trigger(cluster, "4.3.1", **FORM, pause_after="first-batch")
     body = run.wait_for_question("approve_plan")["body"].replace("\\", "")
     assert "has a replica of ignores-racks-0 too" in body
     batches = run.store.load_plan().release_steps[0].batches
@@ -66,12 +66,12 @@ def test_twelve_brokers_in_batches_with_a_killed_scheduler_and_a_failed_node_los
     kill_the_scheduler_in(run, first)
     approval = f"roll.gate_before[{batches.index(first) + 1}]"
     question = run.wait_for_question(approval, timeout_s=2 * PATIENCE_S)
-    assert "broker-4, broker-7, broker-10" in question["body"].replace("\\", "")
+    assert "nodes 4, 7, 10, which restarted together" in question["body"].replace("\\", "")
     assert together(run, FORTH, first)
     failing = cluster.spec.node(second.node_ids[-1])
     in_the_way = Path(str(failing.directory)) / "figures"
     in_the_way.write_text("in the way")
-    run.approve(approval)
+    run.answer(approval, "Wait on", "the first batch serves")
 
     gate = f"roll.gate_after[{batches.index(second)}]"
     question = run.wait_for_question(gate, timeout_s=2 * PATIENCE_S)

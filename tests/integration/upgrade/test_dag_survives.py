@@ -65,24 +65,24 @@ def test_a_killed_task_is_taken_up_where_it_was_and_starts_its_node_once(
     assert run.client.tasks(run.dag_id, run.run_id)[task_id]["try_number"] > 1, "the task was not killed"
 
 
-def test_a_canary_that_is_rejected_in_the_evening_is_cleared_in_the_morning_and_the_roll_goes_on(
+def test_a_run_that_is_stopped_at_its_pause_in_the_evening_is_cleared_in_the_morning_and_the_roll_goes_on(
     airflow: PrivateAirflow, make_cluster: MakeCluster
 ) -> None:
     cluster = make_cluster("3.4.1", name="overnight", layout="combined")
     airflow.add(cluster)
-    run = airflow.trigger(cluster, "3.9.1", finalize="later", canary_approval=True)
+    run = airflow.trigger(cluster, "3.9.1", finalize="later", pause_after="first-node")
     run.approve("approve_plan")
-    canary = "roll.gate_before[1]"
-    run.wait_for_question(canary)
-    run.answer(canary, "Reject", "not tonight")
+    pause = "roll.gate_before[1]"
+    run.wait_for_question(pause)
+    run.answer(pause, "Stop here", "not tonight")
     assert run.wait_done() == "failed"
     evening = run.report()
     assert evening["outcome"] == "stopped"
     assert evening["traffic"]["periods"] == 1
     no_lock_left(airflow, cluster)
     run.clear("roll.gate_before")
-    run.wait_for_question(canary)
-    run.answer(canary, "Approve", "the next morning")
+    run.wait_for_question(pause)
+    run.answer(pause, "Wait on", "the next morning")
     ends_right(run, "3.4.1", "3.9.1", first_tries=2)  # the first batch was cleared too, and returned at once
     assert run.report()["traffic"]["periods"] == 2, "the roll went on without test traffic"
 

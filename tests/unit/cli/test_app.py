@@ -392,21 +392,21 @@ def test_the_history_says_that_a_terminal_waits_and_when_it_ended(
     assert has(ports.run.events(), AskingEnded) is (answer == "ctrl-c")
 
 
-def test_a_canary_is_rolled_alone_and_the_others_when_a_person_has_approved_it(
+def test_the_first_node_is_rolled_alone_and_the_others_when_a_person_has_approved_it(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cluster = FakeCluster()
     ports = fake_ports(cluster, home)
-    assert roll(ports, canary=True) == StoppedError.exit_code
+    assert roll(ports, pause_after="first-node") == StoppedError.exit_code
     assert cluster.stops == [2]
     assert "Continue with: kafka-rollout upgrade --to 4.3.1 --cluster fake --run run-1" in capsys.readouterr().err
     nobody = answers_of(ports, name=None, reason=None, confirms=True)
-    with pytest.raises(RefusedError, match=r"The canary of run .* is not approved"):
+    with pytest.raises(RefusedError, match="The run waits: planned pause"):
         roll(ports, nobody)
     assert cluster.stops == [2]
     assert roll(ports) == 0
     assert cluster.stops == [2, 3, 1, 11, 12, 13]
-    assert [a.by for a in events_of(ports.run.events(), Approval) if a.what == "canary"] == ["alice"]
+    assert [a.by for a in events_of(ports.run.events(), Approval) if a.what == "pause"] == ["alice"]
 
 
 def test_the_scan_of_a_run_is_for_the_group_coordinator_of_the_next_start(

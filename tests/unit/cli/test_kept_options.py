@@ -104,7 +104,7 @@ def test_an_empty_text_takes_a_kept_list_back(tmp_path: Path, shell: Shell) -> N
     assert "tmp-*" not in said
 
 
-@pytest.mark.parametrize("option", ["canary", "pin-min-insync-replicas", "approve-first-batch", "traffic"])
+@pytest.mark.parametrize("option", ["pin-min-insync-replicas", "traffic"])
 def test_a_kept_switch_is_taken_back(tmp_path: Path, shell: Shell, option: str) -> None:
     shell(UPGRADE, PLAIN, f"--{option}", REFUSED)
     run, (first,) = kept(tmp_path)

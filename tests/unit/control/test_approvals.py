@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from kafka_rollout.base.errors import RefusedError
-from kafka_rollout.control.approval import record_approval, renew_invalid_approvals
+from kafka_rollout.control.approval import record_approval, renew_invalid_approval
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.observation.run import NodeRun, Run
@@ -76,16 +76,16 @@ def test_a_person_s_retry_renews_what_a_blocker_voided_and_nothing_else(
         replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE)))
     ports = replace(ports, cluster=replace(ports.cluster, approvers=("alice", "bob")))
     by_bob = replace(events_of(ports.run.events(), Approval)[0], by="bob", reason="the ghost is unregistered")
-    renew_invalid_approvals(Run(ports, plan), by_bob)
+    renew_invalid_approval(Run(ports, plan), by_bob)
     with pytest.raises(RefusedError, match="approval is no longer valid"):  # the ghost is still there
         replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE)))
     cluster.find_unlisted_controllers.clear()
-    renew_invalid_approvals(Run(ports, plan), by_bob)
+    renew_invalid_approval(Run(ports, plan), by_bob)
     replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE)))
     assert cluster.nodes[NODE].running == R431
     assert [a.by for a in events_of(ports.run.events(), Approval)] == ["alice", "bob", "bob"]
     record_approval(ports, ApprovalOf.ROLL, "alice", Decision.REJECTED, "enough for today")
-    renew_invalid_approvals(Run(ports, plan), by_bob)
+    renew_invalid_approval(Run(ports, plan), by_bob)
     with pytest.raises(RefusedError, match="alice answered 'rejected'"):
         replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, 13)))
 

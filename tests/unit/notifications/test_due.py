@@ -120,7 +120,7 @@ def test_a_request_names_deadline_approvers_and_the_page_but_not_the_text_of_the
 
 def test_an_answered_request_is_not_pending_and_the_next_one_is_new() -> None:
     asked_again = Asked(
-        what=ApprovalOf.ROLL, at=AT + 90, task_id="canary", record_id="r3", text="Go on?", options=("Approve", "Reject")
+        what=ApprovalOf.ROLL, at=AT + 90, task_id="again", record_id="r3", text="Go on?", options=("Approve", "Reject")
     )
     answered = approval("r1", AT + 20)
     assert kinds(BEGUN, ASKED, answered, now=AT + 21, has_lock=True) == []

@@ -200,7 +200,7 @@ def test_a_rollback_stays_possible_without_the_hosts_and_records_what_it_did_not
     assert recorded == [(*unread, *["The host does not respond."][: len(silent) - 1])]
     silent.add(13)
     assert kept_rollback_part(run, ApprovalOf.FINALIZE) == kept
-    assert "node 13" in kept_rollback_part(run, "canary-4")[1], "another request shows what is so then"
+    assert "node 13" in kept_rollback_part(run, "roll-4")[1], "another request shows what is so then"
 
 
 def test_a_rehearsal_that_was_requested_and_did_not_take_place_is_in_the_approval(tmp_path: Path) -> None:

@@ -36,24 +36,24 @@ def planned(ports: ClusterPorts, request: Request) -> Plan:
     return ports.run.load_plan()
 
 
-def test_the_approver_sees_gates_rehearsal_canary_and_traffic(tmp_path: Path) -> None:
-    plan = planned(ports_of(tmp_path), Request(soak_s=30.0, checks=3, gate_timeout_s=900.0, canary=True))
+def test_the_approver_sees_gates_rehearsal_pause_and_traffic(tmp_path: Path) -> None:
+    plan = planned(ports_of(tmp_path), Request(soak_s=30.0, checks=3, gate_timeout_s=900.0, pause_after="first-node"))
     for body in (approval_body(plan), roll_body(Run(ports_of(tmp_path), plan))):
         assert "3 consecutive checks after each start, then a soak of 30 s. The gate timeout is 900 s." in body
         assert "- Rehearsal on a copy requested: yes" in body
-        assert "- Approval after the first node: yes" in body
+        assert "- Pause for an approver after the first node\n" in body
         assert "- Test traffic during the run: **no**" in body
     careless = approval_body(planned(ports_of(tmp_path / "b"), Request(soak_s=0.0, checks=1, rehearse=False)))
     assert "1 consecutive check after each start, **no soak** after that." in careless
     assert "- Rehearsal on a copy requested: **no**" in careless
-    assert "- Approval after the first node: **no**" in careless
+    assert "Pause" not in careless
 
 
 def test_an_approval_is_of_these_gates_and_of_no_others(tmp_path: Path) -> None:
     """The hash names what was approved."""
     hashes = {
         planned(ports_of(tmp_path / str(number)), request).hash
-        for number, request in enumerate((Request(), Request(soak_s=1.0), Request(checks=2), Request(canary=True)))
+        for number, request in enumerate((Request(), Request(soak_s=1.0), Request(checks=2), Request(pause_after="1")))
     }
     assert len(hashes) == 4
 
@@ -65,7 +65,7 @@ def test_a_plan_of_an_earlier_version_keeps_its_hash(tmp_path: Path) -> None:
     assert earlier.terms is None
     assert earlier.hash == replace(plan, terms=None).hash != plan.hash
     assert "How the run proceeds" not in approval_body(earlier)
-    stored["terms"] = {key: value for key, value in to_json(plan.terms).items() if key != "first_batch"}
+    stored["terms"] = {key: value for key, value in to_json(plan.terms).items() if key != "skip_conditions"}
     assert from_json(Plan, stored).hash == plan.hash
 
 

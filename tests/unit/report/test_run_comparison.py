@@ -12,9 +12,7 @@ from kafka_rollout.report.run_comparison import ComparedRun, Row, RunComparison,
 from kafka_rollout.run.traffic import TrafficSample
 from tests.outside_texts import HOSTILE
 
-TERMS = RunTerms(
-    soak_s=60.0, checks=3, gate_timeout_s=600.0, rehearse=True, canary=False, traffic=True, every_change=False
-)
+TERMS = RunTerms(soak_s=60.0, checks=3, gate_timeout_s=600.0, rehearse=True, traffic=True, every_change=False)
 FINDING = {"severity": "warning", "sentence": HOSTILE[0], "remedy": ""}
 
 

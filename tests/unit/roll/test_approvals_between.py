@@ -1,4 +1,4 @@
-"""Approvals between batches, against a user who writes the run history and not Airflow's records."""
+"""The answer at a pause between batches, against a user who writes the run history and not Airflow's records."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kafka_rollout.base.errors import RefusedError
-from kafka_rollout.control.approval import renew_invalid_approvals, require_approval
+from kafka_rollout.control.approval import renew_invalid_approval, require_approval
 from kafka_rollout.control.holds import HeldError
 from kafka_rollout.gates.gate import GatePolicy, WatchState
 from kafka_rollout.model.plan import BatchStep
@@ -78,8 +78,8 @@ class World:
     def claim_stop(self, node_id: int) -> None:
         self.ports.run.record(Stopping(node_id=node_id, release_step=KEY))
 
-    def asked(self) -> ApprovalOf | None:
-        return loop.gate_before(self.roll, self.next, self.watch).asks
+    def pauses(self) -> bool:
+        return loop.gate_before(self.roll, self.next, self.watch).pauses
 
     def expect_held(self) -> None:
         with pytest.raises(HeldError):
@@ -97,21 +97,21 @@ def staged(tmp_path: Path) -> Callable[..., World]:
 
 
 def test_a_stop_in_the_history_spares_no_comparison_of_an_approval_before_it(staged: Callable[..., World]) -> None:
-    world = staged(canary=True)
-    world.approve(ApprovalOf.CANARY, FORGED)
+    world = staged(pause_after="first-node")
+    world.approve(ApprovalOf.PAUSE, FORGED)
     world.ports.run.record(Stopping(node_id=13, release_step="another"))
-    assert world.asked() is None, "a gate has no record of Airflow"
+    assert not world.pauses(), "a gate has no record of Airflow"
     world.expect_held()
-    assert world.asked() is ApprovalOf.CANARY
-    world.approve(ApprovalOf.CANARY, AIRFLOW)
+    assert world.pauses()
+    world.approve(ApprovalOf.PAUSE, AIRFLOW)
     world.expect_stop()
 
 
 def test_each_batch_compares_the_approval_and_asks_again_if_a_later_answer_replaced_it(
     staged: Callable[..., World],
 ) -> None:
-    world = staged(canary=True)
-    world.approve(ApprovalOf.CANARY, AIRFLOW)
+    world = staged(pause_after="first-node")
+    world.approve(ApprovalOf.PAUSE, AIRFLOW)
     world.expect_stop()
     while loop.gate_after(world.roll, world.next, world.watch).state is not WatchState.PASSED:
         world.ports.clock.sleep(1)
@@ -120,40 +120,40 @@ def test_each_batch_compares_the_approval_and_asks_again_if_a_later_answer_repla
     world.confirmed.add("again")
     world.approve(ApprovalOf.ROLL, replace(AIRFLOW, record_id="again"))
     world.expect_held()
-    assert world.asked() is ApprovalOf.CANARY
-    world.approve(ApprovalOf.CANARY, replace(AIRFLOW, record_id="again"))
+    assert world.pauses()
+    world.approve(ApprovalOf.PAUSE, replace(AIRFLOW, record_id="again"))
     world.expect_stop()
 
 
 def test_an_approval_by_a_host_whose_clock_is_ahead_is_asked_for_again_at_once(staged: Callable[..., World]) -> None:
-    world = staged(canary=True)
-    world.approve(ApprovalOf.CANARY, FORGED, at=world.ports.clock.now() + 60)
+    world = staged(pause_after="first-node")
+    world.approve(ApprovalOf.PAUSE, FORGED, at=world.ports.clock.now() + 60)
     world.expect_held()
-    assert world.asked() is ApprovalOf.CANARY
+    assert world.pauses()
 
 
 @pytest.mark.parametrize("is_listed", [False, True])
-@pytest.mark.parametrize("what", [ApprovalOf.CANARY, ApprovalOf.PAUSE])
+@pytest.mark.parametrize("pause_after", ["first-node", "1"])
 def test_an_approval_that_no_longer_counts_is_asked_for_again(
-    staged: Callable[..., World], what: ApprovalOf, is_listed: bool
+    staged: Callable[..., World], pause_after: str, is_listed: bool
 ) -> None:
     """The approver was removed from the inventory, or answered at a shell in the run of a DAG."""
-    world = staged(**({"canary": True} if what is ApprovalOf.CANARY else {"pause_after": "1"}))
+    world = staged(pause_after=pause_after)
     cluster = replace(world.ports.cluster, approvers=("alice" if is_listed else "bob",))
     world.roll = loop.roll_of(Run(replace(world.ports, cluster=cluster), world.plan))
-    world.approve(what, replace(AIRFLOW, channel=Channel.SHELL) if is_listed else AIRFLOW)
+    world.approve(ApprovalOf.PAUSE, replace(AIRFLOW, channel=Channel.SHELL) if is_listed else AIRFLOW)
     world.expect_held()
-    assert world.asked() is what
+    assert world.pauses()
 
 
 @pytest.mark.parametrize("approves", [False, True])
 def test_a_stop_that_only_the_history_shows_needs_the_approval(staged: Callable[..., World], approves: bool) -> None:
-    world = staged(canary=True)
+    world = staged(pause_after="first-node")
     for node_id in world.next.node_ids:
         world.claim_stop(node_id)
-    assert world.asked() is ApprovalOf.CANARY
+    assert world.pauses()
     world.expect_held()
-    world.approve(ApprovalOf.CANARY, AIRFLOW if approves else FORGED)
+    world.approve(ApprovalOf.PAUSE, AIRFLOW if approves else FORGED)
     if approves:
         world.expect_stop()
     else:
@@ -162,21 +162,21 @@ def test_a_stop_that_only_the_history_shows_needs_the_approval(staged: Callable[
 
 def test_a_stop_that_only_the_history_shows_ends_no_pause_of_the_plan(staged: Callable[..., World]) -> None:
     world = staged(pause_after="1")
-    assert world.asked() is ApprovalOf.PAUSE
+    assert world.pauses()
     for node_id in world.next.node_ids:
         world.claim_stop(node_id)
-    assert world.asked() is ApprovalOf.PAUSE
+    assert world.pauses()
     world.expect_held()
     world.approve(ApprovalOf.PAUSE, FORGED)
     world.expect_held()
-    assert world.asked() is ApprovalOf.PAUSE
+    assert world.pauses()
     world.approve(ApprovalOf.PAUSE, AIRFLOW)
     world.expect_stop()
 
 
 def test_a_batch_that_has_begun_needs_no_other_approval(staged: Callable[..., World]) -> None:
-    world = staged(canary=True)
-    world.approve(ApprovalOf.CANARY, AIRFLOW)
+    world = staged(pause_after="first-node")
+    world.approve(ApprovalOf.PAUSE, AIRFLOW)
     start = world.cluster.start
 
     def killed(node_id: int) -> None:
@@ -186,8 +186,8 @@ def test_a_batch_that_has_begun_needs_no_other_approval(staged: Callable[..., Wo
     with pytest.raises(SystemError):
         loop.replace(world.roll, world.next)
     world.cluster.start = start  # type: ignore[method-assign]
-    world.approve(ApprovalOf.CANARY, FORGED)
-    assert world.asked() is None
+    world.approve(ApprovalOf.PAUSE, FORGED)
+    assert not world.pauses()
     assert not loop.replace(world.roll, world.next)
     assert {world.cluster.nodes[one].running for one in world.next.node_ids} == {R431}
 
@@ -202,18 +202,18 @@ def test_a_takeover_in_the_history_spares_no_comparison_in_a_task(staged: Callab
 
 
 def test_a_rollback_in_the_history_has_no_batch_of_the_roll(staged: Callable[..., World]) -> None:
-    world = staged(canary=True)
+    world = staged(pause_after="first-node")
     world.ports.run.record(RollbackPlanned(batches=((KEY, world.next.node_ids),)))
     with pytest.raises(RefusedError, match=f"release step {KEY}, which is not a rollback"):
         loop.roll_of(Run(world.ports, world.plan), RollOf.ROLLBACK)
 
 
 def test_a_retry_approves_the_plan_again_if_airflow_s_record_of_it_was_replaced(staged: Callable[..., World]) -> None:
-    world = staged(canary=True)
+    world = staged(pause_after="first-node")
     world.confirmed.clear()
     world.confirmed.add("retry")
-    world.approve(ApprovalOf.CANARY, FORGED)
-    for what in (ApprovalOf.ROLL, ApprovalOf.CANARY):
+    world.approve(ApprovalOf.PAUSE, FORGED)
+    for what in (ApprovalOf.ROLL, ApprovalOf.PAUSE):
         with pytest.raises(RefusedError, match="Airflow does not confirm"):
             require_approval(Run(world.ports, world.plan), what)
     given = Approval(
@@ -224,6 +224,6 @@ def test_a_retry_approves_the_plan_again_if_airflow_s_record_of_it_was_replaced(
         plan_hash=world.plan.hash,
         responder=replace(AIRFLOW, record_id="retry"),
     )
-    renew_invalid_approvals(Run(world.ports, world.plan), given)
+    renew_invalid_approval(Run(world.ports, world.plan), given)
     assert require_approval(Run(world.ports, world.plan), ApprovalOf.ROLL).reason == "repaired"
-    assert world.asked() is ApprovalOf.CANARY, "the answer to a failure approves no other batches"
+    assert world.pauses(), "the answer to a failure approves no other batches"

@@ -34,7 +34,7 @@ from kafka_rollout.roll.gate_checks import check_gates
 from kafka_rollout.roll.node import replace_nodes
 from kafka_rollout.roll.walk import RollProgress, roll_back, roll_release_steps
 from kafka_rollout.run.estimates import estimate_of
-from kafka_rollout.run.events import ApprovalOf, CanaryAsked, Decision, events_of
+from kafka_rollout.run.events import ApprovalOf, Decision, events_of
 from kafka_rollout.run.projections.open_batches import first_open_batch
 from kafka_rollout.run.step_events import BatchSplit, Started, Stopping
 from kafka_rollout.run.view import RunView
@@ -319,26 +319,6 @@ def test_the_run_can_be_stopped_between_batches(ports: ClusterPorts, cluster: Fa
     assert cluster.stops == [2, 3, 1, 11, 14]
     assert roll_release_steps(Run(ports, plan), QUICK)
     assert len(cluster.stops) == 9
-
-
-def test_the_run_asks_after_the_first_node_and_after_the_first_batch(
-    ports: ClusterPorts, cluster: FakeCluster, plan: Plan
-) -> None:
-    ports.run.record(CanaryAsked())
-    ports.run.record(CanaryAsked(what=ApprovalOf.FIRST_BATCH))
-    asked: list[tuple[ApprovalOf, bool, int]] = []
-
-    def continues(what: ApprovalOf, why: str, has_replaced: bool) -> bool:
-        asked.append((what, has_replaced, len(cluster.stops)))
-        if what is ApprovalOf.CANARY or not has_replaced:
-            record_approval(ports, what, "alice", Decision.APPROVED, "looks good")
-            return True
-        return False
-
-    assert not roll_release_steps(Run(ports, plan), QUICK, continues=continues)
-    assert asked == [(ApprovalOf.CANARY, True, 1), (ApprovalOf.FIRST_BATCH, True, 7)]
-    assert roll_release_steps(Run(ports, plan), QUICK, continues=continues)
-    assert asked[2:] == [(ApprovalOf.FIRST_BATCH, False, 7)]
 
 
 def test_a_broker_that_lags_holds_the_batch_until_it_is_back(tmp_path: Path, cluster: FakeCluster) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.base.errors import FatalError, RefusedError, TransientError
-from kafka_rollout.control.approval import record_approval, renew_invalid_approvals
+from kafka_rollout.control.approval import record_approval, renew_invalid_approval
 from kafka_rollout.metadata_log.metadata_scan import LogReadiness
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.observation.cluster_ports import ClusterPorts
@@ -138,7 +138,7 @@ def test_an_approver_who_retries_at_a_gate_approves_the_trims_of_the_approval_an
     ports.run.record(asked)
     given = {"responder": by, "text": asked.text}
     decided = record_approval(ports, ApprovalOf.FAILED_GATE, "alice", Decision.RETRY, "it is up again", **given)
-    renew_invalid_approvals(run, decided)
+    renew_invalid_approval(run, decided)
     with pytest.raises(RefusedError, match="needs a trim that was not approved"):
         replace_node(NodeRun(run, *in_step(ports, plan, RELEASE_STEP, 12)))
     assert replace_node(NodeRun(run, *in_step(ports, plan, RELEASE_STEP, NODE)))

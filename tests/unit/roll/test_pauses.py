@@ -15,6 +15,7 @@ from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.wording import nodes
 from kafka_rollout.control.approval import record_approval
 from kafka_rollout.control.holds import HeldError, check_begin
+from kafka_rollout.gates.control import find_due_pause
 from kafka_rollout.gates.gate import Gate, GateKind, GatePolicy, GateRef, WatchState
 from kafka_rollout.model.plan import Plan, ReleaseStep
 from kafka_rollout.model.run_of import RunOf
@@ -434,6 +435,23 @@ def test_a_plan_pauses_after_this_number_of_nodes_and_not_after_the_last_one(
     assert pause.reasons == [
         f"Since the last pause, {nodes(found)} {'is' if len(found) == 1 else 'are'} done." for found in paused_after
     ]
+
+
+def test_a_plan_pauses_once_after_its_first_node_and_again_if_nobody_answered(
+    ports: ClusterPorts, cluster: FakeCluster, approved: Callable[..., Plan]
+) -> None:
+    plan = approved("2026-12-01 12:00", pause_after="first-node")
+    assert not roll_release_steps(Run(ports, plan), GatePolicy(checks=1), continues=Continues(ports, False))
+    pause = Continues(ports)
+    assert roll_release_steps(Run(ports, plan), GatePolicy(checks=1), continues=pause)
+    assert (cluster.stops, pause.reasons) == (ORDER, ["The first node is done: 2."])
+
+
+@pytest.mark.parametrize(("done", "is_due"), [([2, 3, 11, 12], False), ([2, 3, 11, 13, 12], True), ([2], False)])
+def test_a_plan_pauses_after_the_first_batch_of_several(done: list[int], is_due: bool) -> None:
+    found = find_due_pause("first-batch", done, 14, {}, first_batch=(12, 13))
+    assert found == ("The first batch is done, nodes 12, 13, which restarted together." if is_due else "")
+    assert find_due_pause("first-batch", done, 14, {}, first_batch=()) == "", "each node restarts alone"
 
 
 def test_the_racks_that_a_pause_compares_are_read_once(

@@ -7,10 +7,9 @@ from dataclasses import replace
 from kafka_rollout.gates.gate import GateKind, GateRef
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.releases.facts import Release
-from kafka_rollout.run.events import Approval, ApprovalOf, CanaryAsked, Decision, Event, StoppedByOperator
+from kafka_rollout.run.events import Approval, ApprovalOf, Decision, Event, StoppedByOperator
 from kafka_rollout.run.projections.open_batches import (
     RollOf,
-    approvals_between,
     batches_of,
     find_end,
     find_part,
@@ -81,11 +80,11 @@ def test_a_decision_to_roll_back_holds_until_the_plan_is_approved_again() -> Non
 
 
 def test_an_answer_or_an_operator_ends_the_roll() -> None:
-    assert find_end([passed(1), approval(ApprovalOf.CANARY)]) == ""
+    assert find_end([passed(1), approval(ApprovalOf.PAUSE)]) == ""
     assert find_end([StoppedByOperator(target=Release.parse("4.3.1"))]) == "The run was stopped before its next node."
     assert find_end([approval(ApprovalOf.FAILED_GATE, Decision.STOP_HERE)]) == "alice stopped the run: why."
-    rejected = find_end([approval(ApprovalOf.CANARY, Decision.REJECTED), passed(1)])
-    assert rejected == "alice did not approve the canary: why."
+    rejected = find_end([approval(ApprovalOf.PAUSE, Decision.REJECTED), passed(1)])
+    assert rejected == "alice did not approve the end of the pause: why."
 
 
 def test_the_newest_split_names_the_nodes_that_stop_together() -> None:
@@ -94,14 +93,6 @@ def test_the_newest_split_names_the_nodes_that_stop_together() -> None:
     alone = BatchSplit(parts=((1,), (2,)), sentence="shared", release_step=VIA)
     assert find_part([alone], batch, 2) == (2,)
     assert find_part([replace(alone, release_step=BACK)], batch, 2) == (1, 2)
-
-
-def test_the_approvals_of_a_run_are_due_after_its_first_batch_and_its_first_batch_of_several() -> None:
-    together = plan_with_a_batch()
-    every = [CanaryAsked(), CanaryAsked(what=ApprovalOf.FIRST_BATCH)]
-    needed = [approvals_between(every, together, batch) for batch in together.batch_steps]
-    assert needed == [(), (ApprovalOf.CANARY,), (ApprovalOf.CANARY, ApprovalOf.FIRST_BATCH)]
-    assert approvals_between([], together, together.batch_steps[2]) == ()
 
 
 def plan_with_a_batch() -> Plan:

@@ -160,7 +160,7 @@ def test_an_approver_accepts_the_differences_of_the_text_and_none_found_meanwhil
     assert RunView.of([*history, given_, replace(given_, text="- both", responder=None)]).unaccepted("abc") is None
 
 
-@pytest.mark.parametrize("what", [ApprovalOf.ROLL, ApprovalOf.CANARY, ApprovalOf.FINALIZE, ApprovalOf.ROLL_BACK])
+@pytest.mark.parametrize("what", [ApprovalOf.ROLL, ApprovalOf.PAUSE, ApprovalOf.FINALIZE, ApprovalOf.ROLL_BACK])
 def test_an_unreadable_entry_makes_an_earlier_approval_invalid(what: ApprovalOf) -> None:
     given_, unreadable = approval(what), Unknown(recorded_kind="void", data={"plan_hash": 7})
 

@@ -33,7 +33,6 @@ from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.base.outside_text import escape_invisible, is_listed
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.run.events import (
-    OF_ROLLS,
     Approval,
     ApprovalOf,
     ApprovalRefuted,
@@ -195,7 +194,7 @@ class AirflowRecords:
             raise UnreadRecordError(self._needed(approval, record_id))
         self._compare(approval, given, self._records[record_id], place)
         if self._is_own(approval, place):  # Airflow removed the XCom when it began the task again
-            keep_answer(self._context, approval.plan_hash, OF_ROLLS, given.user)
+            keep_answer(self._context, approval.plan_hash, (ApprovalOf.ROLL,), given.user)
 
     def _find(self, approval: Approval) -> tuple[Responder, str, str]:
         """Return who answered, at which task instance, and the id of the record now. Raises _RefutedError."""
@@ -216,7 +215,7 @@ class AirflowRecords:
 
     def _is_own(self, approval: Approval, place: str) -> bool:
         own = instance_name(self._context["ti"].task_id, map_index_of(self._context))
-        return place == own and approval.what in OF_ROLLS
+        return place == own and approval.what is ApprovalOf.ROLL
 
     def _needed(self, approval: Approval, record_id: str) -> tuple[str, ...]:
         """Return the records of the approval and of all others of this plan that count now, and those read before."""
@@ -330,4 +329,4 @@ def _decisions(what: ApprovalOf) -> tuple[Decision, ...]:
         return ENDS_PAUSE
     if what is ApprovalOf.NODE_LOG:
         return (Decision.ACCEPT,)
-    return (Decision.APPROVED, Decision.RETRY) if what in OF_ROLLS else (Decision.APPROVED,)
+    return (Decision.APPROVED, Decision.RETRY) if what is ApprovalOf.ROLL else (Decision.APPROVED,)

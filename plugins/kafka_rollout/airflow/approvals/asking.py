@@ -38,7 +38,6 @@ from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.observation.run import Run
 from kafka_rollout.procedure.approval_requests import doubts_part, rollback_part, unlisted_of_rollback
 from kafka_rollout.run.events import (
-    OF_ROLLS,
     Approval,
     ApprovalOf,
     Asked,
@@ -79,7 +78,7 @@ GATE_MEANINGS: Mapping[Decision, str] = {
 
 _GIVES: Mapping[Decision, tuple[ApprovalOf, ...]] = {
     Decision.ROLL_BACK: (ApprovalOf.ROLL_BACK,),
-    Decision.RETRY: OF_ROLLS,
+    Decision.RETRY: (ApprovalOf.ROLL,),
     Decision.ACCEPT: (ApprovalOf.NODE_LOG,),
 }
 ROLL_BACK_DECISION = "roll_back_decision"  # XCom of the task with the decision to roll back

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Any, NoReturn
 
@@ -11,19 +11,12 @@ from airflow.sdk import BaseSensorOperator, Context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from airflow.triggers.base import StartTriggerArgs
 
-from kafka_rollout.airflow.approvals.airflow_records import keep_answer, map_index_of
+from kafka_rollout.airflow.approvals.airflow_records import map_index_of
 from kafka_rollout.airflow.approvals.asking import (
-    GATE_MEANINGS,
-    NEWER_TEXT,
-    approvers,
-    ask,
     ask_how_to_continue,
     is_answer,
-    keep_lock_while_asking,
-    lacks_changes,
     read_answer,
     record_decision,
-    recorded_with,
     show_waiting,
     why_ask_again,
 )
@@ -31,24 +24,21 @@ from kafka_rollout.airflow.common.base import (
     RolloutOperator,
     frozen_plan,
     record_step,
-    request_in,
 )
 from kafka_rollout.airflow.gates.batch_trigger import BatchTrigger, GateOf, Told, place_of_instance
 from kafka_rollout.base.errors import FatalError, RefusedError, TransientError
-from kafka_rollout.control.approval import record_approval, renew_invalid_approvals
-from kafka_rollout.control.lock import shorten_lease
+from kafka_rollout.control.approval import renew_invalid_approval
 from kafka_rollout.lowering import offline
 from kafka_rollout.model.plan import BatchStep
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.observation.run import Run
-from kafka_rollout.procedure.approval_requests import kept_rollback_part
-from kafka_rollout.procedure.step import ApprovalRequest, Reaction, Step, StepCall
+from kafka_rollout.procedure.step import Reaction, Step
 from kafka_rollout.roll import loop
 from kafka_rollout.roll.loop import Roll
-from kafka_rollout.run.events import ApprovalOf, Decision
-from kafka_rollout.run.ports import Answer, Question, RunStore
+from kafka_rollout.run.events import Decision
+from kafka_rollout.run.ports import RunStore
 from kafka_rollout.run.projections.nodes import has_stopped_nodes
-from kafka_rollout.run.projections.open_batches import RollOf, approvals_between
+from kafka_rollout.run.projections.open_batches import RollOf
 
 BATCH_NAME = "{{ task.batch['name'] }}"  # of an instance that has run in a worker
 
@@ -62,8 +52,6 @@ _MEANINGS = {
         "If the approval is invalid, this answer approves the plan again in your name."
     ),
     Decision.SPLIT: "Restart the nodes of this batch in parts that can be stopped together now.",
-    Decision.APPROVED: "After the first node or the first batch: replace the other nodes.",
-    Decision.REJECTED: "After the first node or the first batch: end the run. Nothing is undone.",
 }
 _NOTE = "This task can ask several times. The reason above is that of its first request."
 
@@ -78,14 +66,11 @@ class BatchTask(RolloutOperator):
     template_fields = ("batch",)
     gate: GateOf
 
-    def __init__(
-        self, *, step: Step, of: RollOf, batch: Any, approvals: Sequence[ApprovalRequest] = (), **kwargs: Any
-    ) -> None:
+    def __init__(self, *, step: Step, of: RollOf, batch: Any, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.step = step
         self.of = of
         self.batch = batch
-        self.approvals = {one.of: one for one in approvals}
 
     def find(self, context: Context, ports: ClusterPorts) -> tuple[Roll, BatchStep]:
         """Return the batch of this instance, of the plan that the first task froze."""
@@ -144,12 +129,10 @@ class BatchTask(RolloutOperator):
 
     def _react(self, context: Context, ports: ClusterPorts, event: dict[str, Any]) -> NoReturn:
         """Ask what the triggerer found to ask, or let the task fail."""
-        roll, batch = self.find(context, ports)
-        if event["state"] == Told.ASKS and event["what"] != ApprovalOf.PAUSE:
-            self._ask_approval(context, roll.run, batch, ApprovalOf(event["what"]))
+        _, batch = self.find(context, ports)
         if event["state"] == Told.ERROR and (event.get("stops") or not self.asks(ports, is_fatal=event["asks"])):
             raise AirflowFailException(event["message"])
-        self.ask(context, ports, batch, event["message"], is_pause=event["state"] == Told.ASKS)
+        self.ask(context, ports, batch, event["message"], is_pause=event["state"] == Told.PAUSES)
 
     def asks(self, ports: ClusterPorts, *, is_fatal: bool) -> bool:
         """Return whether an approver decides after an error; otherwise the task fails."""
@@ -184,44 +167,15 @@ class BatchTask(RolloutOperator):
         return _MEANINGS
 
     def options(self, ports: ClusterPorts, batch: BatchStep) -> tuple[Decision, ...]:
-        """Return the answers, the same for every request of an instance: Airflow keeps those of the first one.
-
-        Each batch that needs an approval can ask for it, because an earlier one can become invalid.
-        """
-        plan, events = ports.run.load_plan(), ports.run.events()
+        """Return the answers, the same for every request of an instance: Airflow keeps those of the first one."""
         can_roll_back = self.step.on_failure is Reaction.ASK_ROLL_BACK
-        before = self.gate is GateOf.BEFORE and self.of is RollOf.PLAN
-        is_needed = before and approvals_between(events, plan, batch)
-        approves = (Decision.APPROVED, Decision.REJECTED) if is_needed else ()
         # An older release can fail to load a coordinator partition, and only its log can show whether it did.
         rests_on_logs = self.gate is GateOf.AFTER or batch.release_step.starts_older
         accept = (Decision.ACCEPT,) if rests_on_logs else ()
         split = (Decision.SPLIT,) if self.gate is GateOf.BEFORE and len(batch.node_ids) > 1 else ()
-        last = Decision.ROLL_BACK if can_roll_back else Decision.STOP_HERE
-        return (*approves, Decision.WAIT_ON, *accept, Decision.RETRY, *split, last)
-
-    def _ask_approval(self, context: Context, run: Run, batch: BatchStep, what: ApprovalOf) -> NoReturn:
-        """Request the approval between two batches."""
-        ports, plan = run.ports, run.plan
-        request, options = self.approvals[what], self.options(ports, batch)
-        timeout = keep_lock_while_asking(context, ports, f"waits for the approval: {request.subject(plan)}")
-        call = StepCall(ports=ports, request=request_in(context), plan_or_none=plan, log=self.log)
-        meant = {
-            **GATE_MEANINGS,
-            **_MEANINGS,
-            Decision.ROLL_BACK: f"Roll back to {plan.source}. Then end the run.",
-            Decision.STOP_HERE: "End the run. Nothing is undone.",
-        }
-        listed = "\n".join(f"- **{option.label}**: {meant[option]}" for option in options)
-        unread = kept_rollback_part(run, f"{what}-{batch.index}") if Decision.ROLL_BACK in options else []
-        question = Question(
-            what=what,
-            subject=request.subject(plan),
-            body="\n\n".join([request.body(call), listed, *unread, NEWER_TEXT]),
-            options=options,
-            users=approvers(context, ports),
-        )
-        ask(context, ports, question, method="decided", timeout=timeout)
+        stop = () if can_roll_back and self.gate is GateOf.AFTER else (Decision.STOP_HERE,)
+        back = (Decision.ROLL_BACK,) if can_roll_back else ()
+        return (Decision.WAIT_ON, *accept, Decision.RETRY, *split, *stop, *back)
 
     def decided(self, context: Context, event: dict[str, Any]) -> Any:
         """Continue with the decision of an approver."""
@@ -236,29 +190,14 @@ class BatchTask(RolloutOperator):
             self.log.info("%s chose '%s': %s", answer.by, answer.decision, answer.reason)
             if why := why_ask_again(context, ports, answer):
                 self.ask(context, ports, batch, why)
-            due = loop.due_approval(roll, batch) if self.gate is GateOf.BEFORE else None
-            if answer.decision in {Decision.APPROVED, Decision.REJECTED}:
-                if due is not None and answer.reason and not lacks_changes(context, ports, answer):
-                    self._record_approval(context, roll.run, due, answer)
-            else:
-                decision = record_decision(context, ports, what, answer)
-                if answer.decision is Decision.RETRY:
-                    renew_invalid_approvals(roll.run, decision)
-                if answer.decision is Decision.SPLIT:
-                    self.log.info("The batch is split: %s", loop.split(roll, batch))
+            decision = record_decision(context, ports, what, answer)
+            if answer.decision is Decision.RETRY:
+                renew_invalid_approval(roll.run, decision)
+            if answer.decision is Decision.SPLIT:
+                self.log.info("The batch is split: %s", loop.split(roll, batch))
         if answer.decision is Decision.RETRY and not is_late:
             return self.attempt(context, "retry")
         return self.go_on(context)
-
-    def _record_approval(self, context: Context, run: Run, what: ApprovalOf, answer: Answer) -> None:
-        ports, plan = run.ports, run.plan
-        shorten_lease(ports, f"{what.noun(plan.direction)} to {plan.target}: {answer.decision.label}")
-        given = recorded_with(context, ports, answer)
-        record_approval(ports, what, answer.by, answer.decision, answer.reason, **given)
-        approved = answer.decision is Decision.APPROVED
-        keep_answer(context, plan.hash, (what,) if approved else (), answer.by)
-        if not approved:
-            raise AirflowFailException(f"{answer.by} rejected: {answer.reason}")
 
     def retry(self, context: Context, ports: ClusterPorts) -> Any:
         """Carry out *Retry*, then continue; ask again if the nodes cannot be started."""

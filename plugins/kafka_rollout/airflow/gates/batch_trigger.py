@@ -57,7 +57,7 @@ class Told(StrEnum):
     """The state of an event that resumes the task in a worker."""
 
     PASSED = "passed"
-    ASKS = "asks"  # for an approval between batches, or the end of a pause
+    PAUSES = "pauses"  # until an approver ends the pause of the plan
     FAILED = "failed"
     ERROR = "error"  # the check was refused
     ENDED = "ended"  # the roll ended before this batch
@@ -220,9 +220,9 @@ class BatchTrigger(OneLineLogs, BaseTrigger):
             except TransientError as error:
                 status = BatchStatus(state=WatchState.WAITING, message=f"waits for a response: {error}")
             now = 0.0 if ports is None else ports.clock.monotonic()
-            said.say(status.message, now, is_done=status.done or status.asks is not None)
-            if status.asks is not None:
-                return self._event(Told.ASKS, status.message, what=status.asks.value)
+            said.say(status.message, now, is_done=status.done or status.pauses)
+            if status.pauses:
+                return self._event(Told.PAUSES, status.message)
             if status.state is WatchState.PASSED:
                 if self.resumes:
                     return self._event(Told.PASSED, status.message)

@@ -153,11 +153,11 @@ class _Drawing:
             more: dict[str, Any] = {"of": of, "batch": batch, "map_index_template": BATCH_NAME}
             if isinstance(step, GateStep):
                 gate = GateOf.BEFORE if step.gate is GateKind.BEFORE_STOP else GateOf.AFTER
-                self._follow(self._sensor(BatchGateSensor, step, {**more, "gate": gate, "approvals": each.approvals}))
+                self._follow(self._sensor(BatchGateSensor, step, {**more, "gate": gate}))
                 continue
             limits = replace(step.limits, timeout_s=step.limits.timeout_s + commands_s)
             acts = replace(step, limits=limits)
-            self._follow(self._make(ReplaceOperator, acts, step=acts, approvals=each.approvals, **more))
+            self._follow(self._make(ReplaceOperator, acts, step=acts, **more))
             replaced = self.before
         # A gate that is marked as successful while it waits does not let the next step begin before the replacement.
         self.before = [*replaced, *self.before]

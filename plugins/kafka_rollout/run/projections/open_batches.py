@@ -11,7 +11,6 @@ from kafka_rollout.model.plan import BatchStep, Lowering, Plan, reversed_key
 from kafka_rollout.run.events import (
     Approval,
     ApprovalOf,
-    CanaryAsked,
     Decision,
     Event,
     StepBegan,
@@ -58,7 +57,6 @@ _GROUPS = {
     RollOf.OFFLINE: "offline.nodes",
     RollOf.OFFLINE_UNDO: "offline.undo.nodes",
 }
-_ENDS = frozenset({ApprovalOf.CANARY, ApprovalOf.FIRST_BATCH, ApprovalOf.PAUSE})
 
 
 def passed_node_steps(events: Sequence[Event]) -> frozenset[tuple[str, int]]:
@@ -140,7 +138,7 @@ def find_end(events: Sequence[Event]) -> str:
                 return "The run was stopped before its next node."
             case Approval() if event.decision == Decision.STOP_HERE:
                 return f"{event.by} stopped the run: {event.reason}."
-            case Approval() if event.what in _ENDS and event.decision == Decision.REJECTED:
+            case Approval(what=ApprovalOf.PAUSE, decision=Decision.REJECTED):
                 return f"{event.by} did not approve the {event.what.noun()}: {event.reason}."
     return ""
 
@@ -153,24 +151,3 @@ def find_part(events: Sequence[Event], batch: BatchStep, node_id: int) -> tuple[
                 if node_id in part:
                     return part
     return batch.node_ids
-
-
-def approvals_between(events: Sequence[Event], plan: Plan, batch: BatchStep) -> tuple[ApprovalOf, ...]:
-    """Return the approvals that the run requests between its batches and that this batch needs.
-
-    They are terms of the plan; a run of the shell can also be continued with them. A run that only registers nodes
-    again has none, because the nodes run the release already.
-    """
-    if not plan.release_steps or (plan.registration_step is not None and not plan.changes_release):
-        return ()
-    terms, asked = plan.terms, {event.what for event in events_of(events, CanaryAsked)}
-    if terms is not None:
-        asked |= {ApprovalOf.CANARY} if terms.canary else set()
-        asked |= {ApprovalOf.FIRST_BATCH} if terms.first_batch else set()
-    first_batch = plan.release_steps[0].first_batch
-    needed = []
-    if ApprovalOf.CANARY in asked and batch.index > 0:
-        needed.append(ApprovalOf.CANARY)
-    if ApprovalOf.FIRST_BATCH in asked and first_batch is not None and batch.index > first_batch:
-        needed.append(ApprovalOf.FIRST_BATCH)
-    return tuple(needed)
