@@ -113,6 +113,8 @@ class FakeHost:
     kill_signal: str = "15"
     hidden_words: list[str] = field(default_factory=list)  # of a process whose open files the kernel hides
     hidden: str = ""  # why
+    words: Sequence[str] = ("java", "-Da=b c")  # of the process
+    login_file: str = ""  # what the command of login_files.py prints
     jar_mark: str = ""  # ` (deleted)`: the jar that the process has open was removed
     other_files: str = ""  # more lines of the list of its open files
     present: set[str] = field(default_factory=set)  # paths that have a file again
@@ -279,6 +281,8 @@ class FakeHost:
             names = ("BindPaths", "BindReadOnlyPaths", "TemporaryFileSystem", "RootDirectory")
             shown = {**dict.fromkeys(names, ""), "PrivateTmp": "no", "ProtectHome": "no", **self.mounts}
             return done_with(0, "".join(f"{name}={value}\n" for name, value in shown.items()), "")
+        if line.startswith("test -f ") and "useKeyTab" in line:
+            return done_with(0, self.login_file, "")
         if "head -c 200000" in line:  # texts
             there = [path for path in (text or "").splitlines() if path in self.files]
             lines = {path: "".join(f"text {one}\n" for one in self.files[path].splitlines()) for path in there}
@@ -356,7 +360,7 @@ class FakeHost:
         if line.startswith("date "):
             return done_with(0, f"{self.clock}\n", "")
         if line.startswith("echo free "):
-            return done_with(0, f"free 900\narg java\narg -Da=b c\n{self._again(line)}", "")
+            return done_with(0, f"free 900\n{self._words_and_again(line)}", "")
         if match := re.search(r"mv -T \S+ (\.kafka-rollout/\S+)$", line):
             self.files[match[1]] = text or ""
         if match := re.fullmatch(r"if test -e (\S+); then cat \1; fi", line):
@@ -377,8 +381,11 @@ class FakeHost:
         libs = f"/opt/kafka_2.13-{self.loaded}/libs"
         return done_with(0, f"34 -> {libs}/kafka_2.13-{self.loaded}.jar{self.jar_mark}\n{self.other_files}", "")
 
-    def _again(self, line: str) -> str:
-        return "".join(f"again {path}\n" for path in shlex.split(line.replace(";", " ")) if path in self.present)
+    def _words_and_again(self, line: str) -> str:
+        words = "".join(f"arg {word}\n" for word in self.words)
+        return words + "".join(
+            f"again {path}\n" for path in shlex.split(line.replace(";", " ")) if path in self.present
+        )
 
     def _change_claims(self, line: str, text: str) -> Done:
         if claimed := re.search(r" (\S+/open-\w+\.json) && in_time", line):

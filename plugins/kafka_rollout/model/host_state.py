@@ -90,6 +90,7 @@ class StartFileKind(StrEnum):
     """A path that must exist, whatever its content is: of a condition or an assertion, or the folder of a file that
     systemd or the node writes."""
     KEYS = "keystore, truststore or JAAS file"
+    KEY_TAB = "key tab of the JAAS file"
     PROVIDED = "file of a config provider"
     PLANNED = "file of a config provider in lines that the run changes"
     AGENT = "Java agent"

@@ -92,6 +92,16 @@ class ClassPlaces:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeyTab:
+    """A key tab that a JAAS file names."""
+
+    section: str
+    path: str
+    is_required: bool = True
+    """A login without it fails."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NamedFile:
     """A file that a configuration names, on the node's host."""
 
@@ -107,6 +117,8 @@ class NamedFile:
     problem: str = ""
     login_modules: tuple[tuple[str, str], ...] = ()
     """Section and class of each login module, of a JAAS file that can be read."""
+    key_tabs: tuple[KeyTab, ...] = ()
+    """Of the login modules; on a host only."""
 
 
 def names_class(key: str) -> bool:
@@ -136,12 +148,21 @@ def login_sections(text: str) -> Iterator[tuple[str, str]]:
 def modules_of_files(config: Mapping[str, str], files: Iterable[NamedFile]) -> Iterator[tuple[str, str]]:
     """Yield place and class of the login modules that a start loads by its JAAS file: those of the section of a
     listener, or of the general one without it (JaasContext)."""
-    listeners = [one for one in find_listeners(config).all if one.reads_login_file]
     for file in files:
-        sections = {section for section, _ in file.login_modules}
-        own = (f"{listener.name.lower()}.{_SECTION}" for listener in listeners)
-        used = {section if section in sections else _SECTION for section in own}
+        used = _used_sections(config, file)
         yield from ((f"{section} in {file.path}", name) for section, name in file.login_modules if section in used)
+
+
+def key_tabs_of_files(config: Mapping[str, str], files: Iterable[NamedFile]) -> tuple[KeyTab, ...]:
+    """Return the key tabs of the login modules that a start loads by its JAAS file."""
+    return tuple(tab for file in files for tab in file.key_tabs if tab.section in _used_sections(config, file))
+
+
+def _used_sections(config: Mapping[str, str], file: NamedFile) -> set[str]:
+    listeners = [one for one in find_listeners(config).all if one.reads_login_file]
+    sections = {section for section, _ in file.login_modules}
+    own = (f"{listener.name.lower()}.{_SECTION}" for listener in listeners)
+    return {section if section in sections else _SECTION for section in own}
 
 
 def login_classes(config: Mapping[str, str]) -> Iterator[tuple[str, str]]:

@@ -92,7 +92,7 @@ def fate_of(path: StartPath, release: Release | None, host: HostState) -> Fate:
             exists = Fate.STAYS  # no start has read the one of now
         case StartFileKind.JVM | StartFileKind.UNIT | StartFileKind.KEYS | StartFileKind.LOGGING | StartFileKind.NAMED:
             exists = Fate.STAYS if after.is_same else Fate.OTHER
-        case StartFileKind.PROVIDED:
+        case StartFileKind.PROVIDED | StartFileKind.KEY_TAB:
             exists = Fate.STAYS if after.is_same else Fate.OTHER
         case _:
             assert_never(path.kind)
@@ -441,6 +441,8 @@ def _place_of(kind: StartFileKind, service: ServiceSpec) -> str:
             return f"ExecStart of {unit} and in configuration_file of the inventory"
         case StartFileKind.IDENTITY:
             return "log.dirs or metadata.log.dir"
+        case StartFileKind.KEY_TAB:
+            return "the JAAS file"
         case StartFileKind.NAMED | StartFileKind.KEYS | StartFileKind.PROVIDED:
             return f"{service.configuration_file} or {unit}"
         case StartFileKind.PLANNED:

@@ -24,6 +24,7 @@ _KINDS = {
     StartFileKind.LIBRARIES: BLOCKER,
     StartFileKind.PROGRAM: WARNING,
     StartFileKind.KEYS: WARNING,
+    StartFileKind.KEY_TAB: WARNING,
     StartFileKind.PROVIDED: WARNING,
     StartFileKind.PLANNED: WARNING,
     StartFileKind.AGENT: WARNING,

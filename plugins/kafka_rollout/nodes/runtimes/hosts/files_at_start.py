@@ -12,10 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from kafka_rollout.base.errors import RefusedError, TransientError, UserError
-from kafka_rollout.model.starts import LOGIN_FILE, ClassPlaces, NamedFile, PluginClass, login_sections
+from kafka_rollout.model.starts import LOGIN_FILE, ClassPlaces, NamedFile, PluginClass
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.nodes.runtimes.hosts.commands import MISSING, HostCommands, service_of
 from kafka_rollout.nodes.runtimes.hosts.installing import JAR
+from kafka_rollout.nodes.runtimes.hosts.login_files import login_file_command, read_login_text
 from kafka_rollout.nodes.runtimes.hosts.next_java import find_next_java
 from kafka_rollout.nodes.runtimes.hosts.open_files import read_open_files
 from kafka_rollout.nodes.runtimes.hosts.unit_state import (
@@ -28,15 +29,6 @@ from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jvm.java import harmless_options, refusal_of
 
 _STAT = "stat {follow}--format=%Z -- {path} 2>&1 | sed 's/^/{number} /'"
-# The sections and the login modules of a JAAS file, without its texts in quotes and its comments: no other word of it,
-# such as a password, leaves the host.
-_MODULES = (
-    r"""test -f {path} && test -r {path} && sed -E -e 's/"(\\.|[^"\\])*"/""/g' -e "s/'(\\.|[^'\\])*'/''/g" """
-    r"-e 's,/\*([^*]|\*+[^*/])*\*+/, ,g' -e 's,(^|[^*])/([^*].*)?$,\1,' {path} | "
-    r"tr '\n\r' '  ' | sed -E 's,/\*([^*]|\*+[^*/])*\*+/, ,g' | "
-    r"grep -oiE '[[:alnum:]_.-]+[[:space:]]*\{{|\}}|"
-    r"[[:alnum:]_.$]+[[:space:]]+(required|requisite|sufficient|optional)' | sed 's/^/{number} module /'"
-)
 _MODULE = "module "
 # The SSH user must not execute what another user than root can change.
 _UNSAFE = r"find -H {home} -xdev \( ! -uid 0 -o -perm /022 \) ! -type l -print -quit"
@@ -53,7 +45,7 @@ def read_named_files(commands: HostCommands, node: NodeSpec, files: Mapping[str,
         for follow in ("-L ", "")
     ]
     parts += [
-        _MODULES.format(path=shlex.quote(path), number=number)
+        f"{login_file_command(path)} | sed 's/^/{number} {_MODULE}/'"
         for number, (setting, path) in numbered
         if setting == LOGIN_FILE and path.startswith("/")
     ]
@@ -65,13 +57,12 @@ def read_named_files(commands: HostCommands, node: NodeSpec, files: Mapping[str,
         if number.isdigit():
             of_file = modules if text.startswith(_MODULE) else answers
             of_file.setdefault(int(number), []).append(text.removeprefix(_MODULE).strip())
-    return tuple(
-        replace(
-            _named_file(setting, path, answers.get(number, [])),
-            login_modules=tuple(login_sections("\n".join(modules.get(number, ())))),
-        )
-        for number, (setting, path) in numbered
-    )
+    found = []
+    for at, (setting, path) in numbered:
+        login_modules, key_tabs = read_login_text(modules.get(at, []))
+        named = _named_file(setting, path, answers.get(at, []))
+        found.append(replace(named, login_modules=login_modules, key_tabs=key_tabs))
+    return tuple(found)
 
 
 def _named_file(setting: str, path: str, answers: Sequence[str]) -> NamedFile:

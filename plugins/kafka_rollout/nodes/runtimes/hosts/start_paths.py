@@ -25,6 +25,7 @@ from kafka_rollout.model.host_state import (
     StartPath,
     StartPlace,
 )
+from kafka_rollout.model.starts import KeyTab
 from kafka_rollout.model.topology import NodeSpec, ServiceSpec
 from kafka_rollout.nodes.runtimes.hosts.absences import SHOWN, Prepared, absences_of, is_literal
 from kafka_rollout.nodes.runtimes.hosts.commands import (
@@ -72,6 +73,7 @@ _USES = {
     StartFileKind.PROGRAM: Use.EXECUTE,
     StartFileKind.CONDITION: None,
     StartFileKind.KEYS: Use.READ,
+    StartFileKind.KEY_TAB: Use.READ,
     StartFileKind.PROVIDED: Use.READ,
     StartFileKind.PLANNED: Use.READ,
     StartFileKind.AGENT: Use.READ,
@@ -106,6 +108,7 @@ def read_start_paths(
     variables: Mapping[str, str] | None = None,
     kept: Sequence[str] = (),
     lines: Sequence[str] = (),
+    key_tabs: Sequence[KeyTab] = (),
 ) -> tuple[StartPath | None, tuple[StartPath, ...], str]:
     """Return the link of the release, the paths, and why they are not all; empty if they are. Without releases, for the
     folder of any other one.
@@ -113,9 +116,9 @@ def read_start_paths(
     `planned`: the configurations of the next starts, with the lines that the run changes; `config`: without them.
     `environment`: options in the unit's environment. `variables`: all of it, for the unit's commands. `wrapper`: lines
     of the scripts with which the unit starts Kafka's own, which can have changed since the process started. `kept`:
-    options of the next start on each release. `lines`: of all commands of the unit, and of their scripts. A path that
-    the process has open shows that no link is in a hidden folder above. Without a link, they are those of the package
-    (package_paths.py).
+    options of the next start on each release. `lines`: of all commands of the unit, and of their scripts. `key_tabs`:
+    of the JAAS file. A path that the process has open shows that no link is in a hidden folder above. Without a link,
+    they are those of the package (package_paths.py).
 
     Raises RefusedError or TransientError if the host reports none.
     """
@@ -126,6 +129,16 @@ def read_start_paths(
     named += of_file
     named += [one for line in wrapper for one in _names_of_start(_OUTPUT.sub("", line))]
     named.append(_Named(StartFileKind.CONFIGURATION, service.configuration_file, is_of_unit=False))
+    named += [
+        _Named(
+            StartFileKind.KEY_TAB,
+            tab.path,
+            is_of_unit=False,
+            is_needed=tab.is_required,
+            absence=Absence.FATAL if tab.is_required else Absence.DOUBTFUL,
+        )
+        for tab in key_tabs
+    ]
     named += [_Named(*one) for one in all_start_paths(config, facts.arguments, environment)]
     provided = dict.fromkeys(path for one in planned for _, path in provider_files(one))
     named += [_Named(StartFileKind.PLANNED, path, is_of_unit=False, absence=Absence.FATAL) for path in provided]

@@ -58,6 +58,7 @@ from kafka_rollout.nodes.runtimes.hosts.installing import is_pinned, is_provided
 from kafka_rollout.nodes.runtimes.hosts.link_users import read_link_users
 from kafka_rollout.nodes.runtimes.hosts.loaded_files import read_reload
 from kafka_rollout.nodes.runtimes.hosts.logging_files import read_logging_files
+from kafka_rollout.nodes.runtimes.hosts.login_files import read_key_tabs
 from kafka_rollout.nodes.runtimes.hosts.logs import read_journal, read_log_tail
 from kafka_rollout.nodes.runtimes.hosts.next_java import NextJava, find_next_java
 from kafka_rollout.nodes.runtimes.hosts.open_files import read_open_files
@@ -559,6 +560,7 @@ def _start_paths(
             variables=options.variables,
             kept=start.kept,
             lines=[line for text in start.texts for line in text.lines],
+            key_tabs=read_key_tabs(commands, node, config, (*facts.arguments, *start.environment)),
         )
     except (TransientError, RefusedError) as error:
         return None, (), error.sentence
