@@ -455,6 +455,14 @@ def test_an_agent_that_the_next_start_gets_twice_is_found(
         assert host.findings(host.read(host.start(environment), environment)) == [], "a process runs with both"
 
 
+def test_two_agents_with_which_the_process_runs_are_not_found(host: Host) -> None:
+    """An exporter opens the same port of two addresses."""
+    two = [f"-javaagent:/x.jar={address}:7071:/etc/x.yml" for address in ("10.0.0.1", "127.0.0.1")]
+    environment = {"KAFKA_OPTS": " ".join(two)}
+    assert host.findings(host.read(host.start(environment), environment)) == []
+    assert shown(host.findings(host.read(host.start({"KAFKA_OPTS": two[0]}), environment))) == TWICE
+
+
 @pytest.mark.parametrize(
     ("script", "expected"),
     [

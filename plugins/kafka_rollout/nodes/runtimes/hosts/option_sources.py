@@ -461,7 +461,8 @@ def _twice(
     process: Sequence[str], given: _Given, texts: Sequence[TextFile], scope: ScriptScope
 ) -> tuple[tuple[str, str], ...]:
     """Return the pairs of agents that are the same, or that open the same port, among what the environment gives and
-    what scripts add to it at each start. What the process has twice is left out: it runs with it."""
+    what scripts add to it at each start. A pair that the process has is left out: it runs with it, such as with one
+    port of two addresses."""
     words = [word for word in given.all_words if word.startswith(AGENTS)]
     for name, value in additions(text.lines for text in texts):
         pieces = (_LEADING.sub("", unquoted(piece)) for piece in _pieces(value) if name in OF_KAFKA)
@@ -470,12 +471,12 @@ def _twice(
         (shown_option(one), shown_option(other))
         for number, one in enumerate(words)
         for other in words[number + 1 :]
-        if (one == other or agent_port(one) == agent_port(other) != "") and not {one, other} <= _repeated(process)
+        if (one == other or agent_port(one) == agent_port(other) != "") and not _has_both(process, one, other)
     )
 
 
-def _repeated(process: Sequence[str]) -> set[str]:
-    return {word for word in process if process.count(word) > 1}
+def _has_both(process: Sequence[str], one: str, other: str) -> bool:
+    return process.count(one) > (one == other) and other in process
 
 
 def _resolved(pattern: str) -> str:
