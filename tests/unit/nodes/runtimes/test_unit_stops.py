@@ -71,12 +71,14 @@ def read(shell: RealShell, *stop: str, pid: int | None = None) -> UnitStop:
 def test_every_kafka_outside_of_the_unit_is_seen_with_its_file(tmp_path: Path, begin: Begin) -> None:
     file = tmp_path / "b.properties"
     file.write_text("# node.id=9\n node.id = 7\nprocess.roles=broker,controller\nlog.dirs=/data\n")
-    own, other = begin("kafka.Kafka", "/etc/kafka/server.properties"), begin("kafka.Kafka", str(file))
-    relative, log = begin("kafka.Kafka", "x.properties"), begin("ship", "kafka.Kafka.log")
+    own, other = (begin("-Xmx1g", "kafka.Kafka", path) for path in ("/etc/kafka/server.properties", str(file)))
+    relative, log = begin("-Xmx1g", "kafka.Kafka", "x.properties"), begin("ship", "kafka.Kafka.log")
+    search = begin("-f", "kafka.Kafka")  # as the arguments of pgrep
     stop = read(RealShell(tmp_path, group=str(own)), SCRIPT, pid=own)
     found = {one.pid: one for one in stop.processes or ()}
     assert {other, relative} <= set(found)
-    assert not {own, log} & set(found)
+    assert not {own, log, search} & set(found)
+    assert all(Path(f"/proc/{pid}").exists() for pid in found), "no process of the reading itself"
     assert (found[other].node_id, found[other].roles, found[other].configuration) == (
         "7",
         "broker,controller",

@@ -3,6 +3,7 @@ and user they have. Nothing needs a right."""
 
 from __future__ import annotations
 
+import posixpath
 import re
 import shlex
 from collections.abc import Iterable, Sequence
@@ -16,11 +17,14 @@ from kafka_rollout.nodes.runtimes.hosts.text_files import TextFiles
 from kafka_rollout.nodes.runtimes.hosts.unit_processes import left_command, parse_left
 from kafka_rollout.nodes.runtimes.start_files import paths_in
 
+_OTHER_SPELLING = MAIN_CLASS.replace(".", "[.]")  # so that grep does not find itself
+_OF_JVM = ("-X", "-D", "-cp", "-classpath", "--class-path", "-javaagent:")
 # The processes of others are hidden (hidepid of /proc) if that of process 1 is, which is root's. `Sees=` of each
 # process of Kafka: its user, its service, and what kafka-server-stop.sh reads of its file.
 _PROCESSES = (
     "{ LC_ALL=C; export LC_ALL; test -z \"$(tr -d '\\0' 2>/dev/null </proc/1/cmdline)\" || echo Processes=known; "
-    "for file in $(grep -lszxF " + MAIN_CLASS + " /proc/[0-9]*/cmdline); do pid=${file%/cmdline}; pid=${pid#/proc/}; "
+    "for file in $(grep -lszx '" + _OTHER_SPELLING + "' /proc/[0-9]*/cmdline); do pid=${file%/cmdline}; "
+    "pid=${pid#/proc/}; "
     "id=$(sed -n 's/^Uid:[^0-9]*\\([0-9]*\\).*/\\1/p' /proc/$pid/status); "
     'echo "Sees=$pid $id $(id -nu "$id" 2>/dev/null)"; '
     'sed -n "s#.*/\\([^/]*\\.service\\)\\(/.*\\)\\{0,1\\}\\$#Service=$pid \\1#p" /proc/$pid/cgroup | head -n 1; '
@@ -89,9 +93,11 @@ def _parse(lines: Iterable[str]) -> list[KafkaProcess]:
     found = []
     for pid, values in shown.items():
         words = values.get("Word", [])
+        if not _is_kafka(words):
+            continue
         user_id, _, user = "".join(values.get("Sees", [])[:1]).partition(" ")
         settings = dict(one.partition(" ")[::2] for one in values.get("Set", []))
-        rest = words[words.index(MAIN_CLASS) + 1 :] if MAIN_CLASS in words else []
+        rest = words[words.index(MAIN_CLASS) + 1 :]
         found.append(
             KafkaProcess(
                 pid=pid,
@@ -105,6 +111,13 @@ def _parse(lines: Iterable[str]) -> list[KafkaProcess]:
             )
         )
     return found
+
+
+def _is_kafka(words: Sequence[str]) -> bool:
+    """Return whether a command line is one of a JVM, and not of a command that looks for Kafka, such as pgrep. Without
+    words, the process has ended."""
+    before = words[: words.index(MAIN_CLASS)] if MAIN_CLASS in words else ()
+    return any(word.startswith(_OF_JVM) for word in before) or posixpath.basename("".join(before[:1])) == "java"
 
 
 def _read_lines(commands: HostCommands, node: NodeSpec, stop: Iterable[str]) -> tuple[tuple[str, str], ...]:
