@@ -195,7 +195,6 @@ def test_every_module_and_folder_that_a_page_names_exists() -> None:
     named = {(page_id(page), name) for page in pages for name in path.findall(page.read_text())}
     named -= {
         ("README.md", "include/clusters/orders.yaml"),
-        ("docs/rebalance.md", "groups/watch.json"),
     }  # commands write them
     assert len(named) > 60
     dead = [
