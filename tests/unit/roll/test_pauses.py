@@ -447,6 +447,25 @@ def test_a_plan_pauses_once_after_its_first_node_and_again_if_nobody_answered(
     assert (cluster.stops, pause.reasons) == (ORDER, ["The first node is done: 2."])
 
 
+@pytest.mark.parametrize(
+    ("pause_after", "reasons"),
+    [
+        ("first-node", ["The first node is done: 2."]),
+        ("2", ["Since the last pause, nodes 2, 3 are done.", "Since the last pause, nodes 1, 11 are done."]),
+    ],
+)
+def test_a_plan_that_was_rolled_back_pauses_again_at_the_same_places(
+    ports: ClusterPorts, cluster: FakeCluster, approved: Callable[..., Plan], pause_after: str, reasons: list[str]
+) -> None:
+    plan, policy, pause = approved("2026-12-01 12:00", pause_after=pause_after), GatePolicy(checks=1), Continues(ports)
+    assert not roll_release_steps(Run(ports, plan), policy, continues=pause, stop_asked=lambda: len(cluster.stops) == 3)
+    record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "errors of clients")
+    assert roll_back(Run(ports, plan), policy)
+    record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "repaired")
+    assert roll_release_steps(Run(ports, plan), policy, continues=pause)
+    assert pause.reasons == [reasons[0], *reasons]
+
+
 @pytest.mark.parametrize(("done", "is_due"), [([2, 3, 11, 12], False), ([2, 3, 11, 13, 12], True), ([2], False)])
 def test_a_plan_pauses_after_the_first_batch_of_several(done: list[int], is_due: bool) -> None:
     found = find_due_pause("first-batch", done, 14, {}, first_batch=(12, 13))

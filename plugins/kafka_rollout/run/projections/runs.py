@@ -17,6 +17,7 @@ from kafka_rollout.run.events import (
     Event,
     PauseAsked,
     Planned,
+    Responder,
     ResumeAsked,
     StopAsked,
     StoppedByOperator,
@@ -63,6 +64,7 @@ def is_plan_refused(events: Sequence[Event], plan: Plan) -> bool:
     return bool(plan.blockers) or any(isinstance(event, Voided) for event in events[planned + 1 :])
 
 
+_ROLLS_BACK = (ApprovalOf.ROLL_BACK, Decision.APPROVED)
 QUIET_S = 120.0  # an active run records something, or holds the lock
 _SAME_TIME_S = 1.0  # a report is written right after the last event
 
@@ -105,15 +107,20 @@ def find_stop(events: Sequence[Event]) -> StopAsked | None:
 def find_pause_answer(events: Sequence[Event], plan: Plan) -> Approval | None:
     """Return the newest answer that continued this plan after a pause of it.
 
-    An answer counts once, and not if Airflow does not confirm it.
+    An answer counts once, not if Airflow does not confirm it, and not after an approved rollback: when the plan is
+    carried out again, it pauses again.
     """
-    found: list[Approval] = []
+    found, seen = list[Approval](), list[Responder]()
     for event in events:
         match event:
             case Approval(what=ApprovalOf.PAUSE, decision=Decision.APPROVED, plan_hash=plan.hash):
                 given = event.responder
-                if given is None or not given.record_id or given not in [one.responder for one in found]:
+                if given is None or not given.record_id or given not in seen:
                     found.append(event)
+                if given is not None:
+                    seen.append(given)
+            case Approval() if (event.what, event.decision) == _ROLLS_BACK:
+                found.clear()
             case ApprovalRefuted(what=ApprovalOf.PAUSE):
                 found = [one for one in found if one.responder is None or one.responder.record_id != event.record_id]
     return found[-1] if found else None
@@ -122,14 +129,14 @@ def find_pause_answer(events: Sequence[Event], plan: Plan) -> Approval | None:
 def nodes_since_pause(events: Sequence[Event], plan: Plan) -> tuple[tuple[str, int], ...]:
     """Return the node steps (release step, node id) that are done since an approver continued this plan after a pause.
 
-    Node steps of a rollback do not count.
+    Node steps of a rollback do not count, nor do those that it undoes.
     """
     release_steps = {step.key for step in plan.release_steps}
     answer = find_pause_answer(events, plan)
     done: dict[tuple[str, int], None] = {}
     for event in events:
         match event:
-            case Approval() if event is answer:
+            case Approval() if event is answer or (event.what, event.decision) == _ROLLS_BACK:
                 done.clear()
             case GatePassed(ref=ref) if ref.kind is GateKind.AFTER_START and ref.release_step in release_steps:
                 done[str(ref.release_step), int(ref.node_id or 0)] = None
