@@ -8,7 +8,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -29,7 +29,7 @@ from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.gates.gate import GateKind
 from kafka_rollout.lowering.outage_facts import outage_sentence
 from kafka_rollout.model.plan import BatchStep, Lowering, Plan
-from kafka_rollout.model.run_of import ROLLBACK
+from kafka_rollout.model.run_of import ROLLBACK, SIGNED
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.observation.run import Run
 from kafka_rollout.planning.request import Request
@@ -70,8 +70,13 @@ def run_procedure(
         ports.cluster.refuse_unmanaged()
     with _runner(procedure, ports, request, answers, services) as runner:
         done = runner.run()
+    if request.dry_run and runner.plan is None:
+        return 0
     if request.dry_run:
-        return ports.run.load_plan().exit_code if runner.plan is not None else 0
+        plan = ports.run.load_plan()
+        if plan.exit_code == 0 and ports.cluster.manages_nodes and (plan.release_steps or plan.feature_changes):
+            say(f"To carry out this plan: {command_of(Run(ports, plan))} {SIGNED}", err)
+        return plan.exit_code
     return 0 if done else _stopped(ports)
 
 
@@ -150,7 +155,8 @@ def _stopped(ports: ClusterPorts) -> int:
 def command_of(run: Run, *, back: bool = False) -> str:
     """Return the command that continues a run. `back`: that rolls it back, whatever it does now."""
     words = ROLLBACK if back else continue_words(RunView.of(run.history.events()), run.plan)
-    return f"kafka-rollout {words} --cluster {run.plan.cluster} --run {run.ports.run_id}"
+    command = f"kafka-rollout {words} --cluster {run.plan.cluster} --run {run.ports.run_id}"
+    return f"{command} {SIGNED}" if words == ROLLBACK else command
 
 
 def _show_next_commands(run: Run) -> None:
@@ -158,11 +164,11 @@ def _show_next_commands(run: Run) -> None:
     plan, events = run.plan, run.history.events()
     of_run = f"--cluster {plan.cluster} --run {run.ports.run_id}"
     if plan.release_steps and is_plan_refused(events, plan):
-        again = f"{command_of(run)} --as NAME --reason REASON"
+        again = f"{command_of(run)} {SIGNED}"
         say(f"Nothing was changed. Follow the remedies. Then plan again with: {again}", err)
     if not has_stopped_nodes(events):
         return
-    again = f"kafka-rollout retry {of_run}"
+    again = f"kafka-rollout retry {of_run} {SIGNED}"
     back = ("roll back", command_of(run, back=True))
     if plan.lowering is Lowering.OFFLINE:  # the offline steps start every node without a process
         commands = [] if is_undoing(events) else [("continue and start the nodes that are down", command_of(run))]
@@ -171,7 +177,7 @@ def _show_next_commands(run: Run) -> None:
         commands = [("wait on", command_of(run)), ("restart the node", again)]
         commands += [back] if plan.changes_release and back[1] != command_of(run) else []
     if find_doubts(events):
-        commands.append(("accept the log", f"kafka-rollout accept {of_run}"))
+        commands.append(("accept the log", f"kafka-rollout accept {of_run} {SIGNED}"))
     for what, command in commands:
         say(f"{what}: {command}", err)
 
@@ -336,6 +342,9 @@ class ShellServices:
         from kafka_rollout.wiring.runs import write_run_report
 
         plan = self.ports.run.load_plan()
+        if dry_run and self.called is not None:  # its run can be carried out, with the same options
+            options = {name: value for name, value in self.called.options.items() if name != "dry_run"}
+            record_call(self.ports, replace(self.called, options=options))
         _, page, data = write_run_report(Run(self.ports, plan), dry_run=dry_run)
         say(f"report: {page}", self.says)
         say(data, self.says)

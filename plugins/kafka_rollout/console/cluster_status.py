@@ -15,7 +15,7 @@ from kafka_rollout.base.json_forms import to_json
 from kafka_rollout.base.lease import Lock
 from kafka_rollout.base.wording import count, few
 from kafka_rollout.model.plan import Lowering, Plan
-from kafka_rollout.model.run_of import ROLLBACK, RunOf
+from kafka_rollout.model.run_of import ROLLBACK, SIGNED, RunOf
 from kafka_rollout.report.run_report import Outcome, StepLine
 from kafka_rollout.run.batch_progress import BatchProgress, current_batches
 from kafka_rollout.run.estimates import goes_back, has_acted, is_done
@@ -500,14 +500,14 @@ def _next_action(cluster: str, run: RunState, phase: Phase, asked: Asked | None,
     continues = (
         f"Clear the failed task of run {run.run_id} of the DAG {dag_id} in Airflow"
         if dag_id
-        else f"Continue with `kafka-rollout {run.command} {where}`"
+        else f"Continue with `kafka-rollout {run.command} {where}{f' {SIGNED}' if run.command == ROLLBACK else ''}`"
     )
     undo = ""
     if can_roll_back(run) and (dag_id or run.command != ROLLBACK):
-        undo = f" To roll back: `kafka-rollout {ROLLBACK} {where}`."
+        undo = f" To roll back: `kafka-rollout {ROLLBACK} {where} {SIGNED}`."
     match phase:
         case Phase.PAUSED if run.has_lock and run.view.pause is not None:
-            return f"Continue with `kafka-rollout resume {where} --reason REASON`. The run keeps its lock."
+            return f"Continue with `kafka-rollout resume {where} --reason TEXT`. The run keeps its lock."
         case Phase.PAUSED:
             return f"{continues}.{undo}"
         case Phase.FAILED:

@@ -76,8 +76,8 @@ def offline_facts(run: ReadRun, estimated: OutageEstimate) -> tuple[str, ...]:
         f"{WITHOUT_QUORUM_S:.0f} s the run kills its process. The outage grows by this time and by the log recovery at "
         "the next start.",
         *_order(run.cluster),
-        f"Undo command: kafka-rollout rollback --cluster {run.plan.cluster} --run {run.ports.run_id} --as <name> "
-        "--reason <text>",
+        f"Undo command: kafka-rollout rollback --cluster {run.plan.cluster} --run {run.ports.run_id} --as NAME "
+        "--reason TEXT",
     )
 
 

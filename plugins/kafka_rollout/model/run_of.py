@@ -29,6 +29,8 @@ class RunCommand:
 
 ROLLBACK = "rollback"
 """The command that rolls a run back, of any kind."""
+SIGNED = "--as NAME --reason TEXT"
+"""What a command needs that only an approver can call, for the reader to fill in."""
 
 # The command `features` has subcommands, so `cli/commands/features.py` has its text.
 RUN_COMMANDS: Mapping[RunOf, RunCommand] = {

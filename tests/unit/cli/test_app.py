@@ -335,7 +335,7 @@ def test_a_run_that_rolls_back_is_continued_with_the_rollback(
     services = ShellServices(ports, Settings.from_environment(), None)
     with pytest.raises(RefusedError, match="after node 3 failed"):
         roll_back_run(UPGRADE, ports, request, answers_of(ports), services)
-    rollback = "kafka-rollout rollback --cluster fake --run run-1"
+    rollback = "kafka-rollout rollback --cluster fake --run run-1 --as NAME --reason TEXT"
     told = capsys.readouterr()
     assert f"wait on: {rollback}" in told.err
     assert "roll back: " not in told.err, "no second time"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import copy_context
@@ -19,7 +20,7 @@ from kafka_rollout.client.security.client_security import ClientSecurity
 from kafka_rollout.clusters.inventory import dump_cluster
 from kafka_rollout.planning.request import Request
 from kafka_rollout.run.events import Called, events_of
-from tests.fakes.cluster import R391, FakeCluster
+from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports
 from tests.records import run_history, run_ids
 
@@ -46,13 +47,18 @@ def used() -> list[ClientSecurity | None]:
 
 
 @pytest.fixture
+def cluster() -> FakeCluster:
+    return FakeCluster(R391)
+
+
+@pytest.fixture
 def shell(
     tmp_path: Path,
+    cluster: FakeCluster,
     used: list[ClientSecurity | None],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> Shell:
-    cluster = FakeCluster(R391)
     clusters = tmp_path / "clusters"
     clusters.mkdir()
     nodes = tuple(replace(node, directory=str(tmp_path / node.name)) for node in cluster.spec.nodes)
@@ -69,7 +75,8 @@ def shell(
 
     def call(*words: str) -> tuple[int, str]:
         code = cli.run_main(" ".join(words).split())
-        return code, capsys.readouterr().err
+        said = capsys.readouterr()
+        return code, said.out + said.err
 
     return call
 
@@ -77,6 +84,16 @@ def shell(
 def kept(tmp_path: Path) -> tuple[str, tuple[Called, ...]]:
     (run,) = run_ids(tmp_path / "home", "fake")
     return run, events_of(run_history(tmp_path / "home", "fake", run).events(), Called)
+
+
+def printed_commands(text: str) -> list[str]:
+    """Return the commands that a text offers, in the form of a command line, without the program."""
+    found = re.findall(r"(?:`|: )kafka-rollout ((?:[a-z]+ )+--[^`\n]*?)(?:`|\.?$|\. )", text, re.MULTILINE)
+    return list(dict.fromkeys(found))
+
+
+def filled_in(command: str) -> str:
+    return command.replace("NAME", "alice").replace("TEXT", "test")
 
 
 def read(called: Called) -> dict[str, Any]:
@@ -101,7 +118,7 @@ def test_an_empty_text_takes_a_kept_list_back(tmp_path: Path, shell: Shell) -> N
     run, _ = kept(tmp_path)
     code, said = shell(UPGRADE, "--run", run, "--accept-unavailable=", APPROVED)
     assert code == 0, said
-    assert "tmp-*" not in said
+    assert [read(called)["accept_unavailable"] for called in kept(tmp_path)[1]] == [["tmp-*"], [""]]
 
 
 @pytest.mark.parametrize("option", ["pin-min-insync-replicas", "traffic"])
@@ -144,9 +161,38 @@ def test_a_rollback_keeps_the_gates_but_no_soak(tmp_path: Path, shell: Shell, mo
     assert [(one.gate_timeout_s, one.soak_s, one.checks) for one in asked] == [(10_800, 0, 2)]
 
 
-def test_a_dry_run_keeps_nothing(tmp_path: Path, shell: Shell) -> None:
-    assert shell(UPGRADE, PLAIN, "--soak 10s --dry-run")[0] == 0
-    assert not kept(tmp_path)[1]
+def test_a_dry_run_is_carried_out_with_its_options_by_the_command_that_it_prints(
+    tmp_path: Path, shell: Shell, credentials: Path, used: list[ClientSecurity | None]
+) -> None:
+    code, said = shell(UPGRADE, PLAIN, "--soak 10s --dry-run --command-config", str(credentials))
+    run, (called,) = kept(tmp_path)
+    assert (code, read(called)) == (0, {"target": "4.3.1", "scan": False, "rehearse": False, "soak_s": "10s"})
+    (command,) = printed_commands(said)
+    assert command.startswith(f"upgrade --command-config {credentials} --to 4.3.1 --cluster fake --run {run}")
+    code, said = shell(filled_in(command), "--yes")
+    assert code == 0, said
+    assert "soaks: 0 of 10 s" in said
+    assert len({one and one.mechanism for one in used}) == 1
+
+
+def test_each_command_that_a_secured_run_prints_works_as_it_is_pasted(
+    tmp_path: Path, shell: Shell, cluster: FakeCluster, credentials: Path, used: list[ClientSecurity | None]
+) -> None:
+    """It stops at its pause and at a node that fails, then it is rolled back. Only names and reasons are filled in."""
+    cluster.cannot_start.add((3, R431))
+    first = (UPGRADE, PLAIN, "--soak 0 --checks 1 --pause-after first-node", APPROVED)
+    said = [shell(*first, "--command-config", str(credentials))[1]]
+    run, _ = kept(tmp_path)
+    pasted: dict[str, int] = {}
+    while new := [one for one in printed_commands("\n".join(said)) if one not in pasted]:
+        signed = "--yes" if "--as" in new[0] else "--as alice --reason test --yes" if "upgrade" in new[0] else ""
+        code, text = shell(filled_in(new[0]), signed)
+        assert code in {0, 3, 130}, (new[0], text)
+        pasted[new[0]] = code
+        said += [text, *(shell(words, "--cluster fake --run", run)[1] for words in ("status", "runs report"))]
+    assert {words.split()[0] for words in pasted} == {"upgrade", "retry", "rollback"}
+    assert {node.running for node in cluster.nodes.values()} == {R391}
+    assert None not in used, "each call that reached the cluster had the credentials"
 
 
 def test_a_run_keeps_the_path_of_its_credentials_and_never_their_text(

@@ -58,7 +58,7 @@ def test_a_pause_is_recorded_with_person_and_reason_and_shown(
     shown = " ".join(capsys.readouterr().out.split())
     assert f"Run run-1 was paused by {by}: errors of clients. It pauses before its next node" in shown
     assert f"The run is paused by {by}: errors of clients, since " in shown
-    assert "kafka-rollout resume --cluster fake --run run-1 --reason REASON" in shown
+    assert "kafka-rollout resume --cluster fake --run run-1 --reason TEXT" in shown
     assert call("pause", "--run", "run-1", "--reason", "again") == 3
     assert call("resume", "--reason", "fixed") == 0  # the run that `status` shows
     assert isinstance(ports.run.events()[-1], ResumeAsked)
