@@ -80,6 +80,13 @@ def test_every_command_exists_with_the_options_that_are_named(page: Path) -> Non
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_no_empty_line_cuts_a_table(page: Path) -> None:
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    first = re.findall(r"(?:\A|\n\n)(\|[^\n]*)\n(?!\|[ -]*-)", text)
+    assert first == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
 def test_every_finding_of_a_table_is_one_that_the_code_can_give(page: Path) -> None:
     rows = [line for line in page.read_text().splitlines() if line.startswith("| `")]
     named = {code for row in rows for code in CODE.findall(row.split("|")[1])}
