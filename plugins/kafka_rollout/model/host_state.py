@@ -87,6 +87,7 @@ class StartFileKind(StrEnum):
     UNIT = "the unit and its environment"
     PROGRAM = "program of the unit"
     CONDITION = "condition of the unit"
+    BARRED = "condition of the unit that a path does not exist"
     """A path that must exist, whatever its content is: of a condition or an assertion, or the folder of a file that
     systemd or the node writes."""
     KEYS = "keystore, truststore or JAAS file"

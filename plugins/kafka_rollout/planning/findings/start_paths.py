@@ -53,9 +53,15 @@ START_PATH_MISSING = FindingCode(
     (BLOCKER, WARNING),
     "A file or a folder that the next start of a node needs does not exist. A process that runs does not show that.",
 )
+START_PATH_PRESENT = FindingCode(
+    "START-PATH-PRESENT",
+    BLOCKER,
+    "A path exists that must not exist for a start (ConditionPathExists=! of the unit), so systemd skips the next "
+    "start of the node without an error.",
+)
 START_PATH_CODES = (
     *(START_PATH_SWITCHED, START_PATH_UNKNOWN, START_NOT_SWITCHED, START_FILE_FORBIDDEN),
-    START_PATH_MISSING,
+    *(START_PATH_MISSING, START_PATH_PRESENT),
 )
 
 
@@ -84,6 +90,8 @@ def fate_of(path: StartPath, release: Release | None, host: HostState) -> Fate:
     match path.kind:
         case StartFileKind.CONFIGURATION | StartFileKind.IDENTITY:
             return Fate.REPLACED
+        case StartFileKind.BARRED:
+            return Fate.STAYS
         case StartFileKind.LIBRARIES:
             return Fate.STAYS  # the jars of each release; what is added to them is FOREIGN-JARS and PLUGIN-CLASS
         case StartFileKind.PROGRAM | StartFileKind.CONDITION | StartFileKind.AGENT | StartFileKind.JAR:
@@ -179,6 +187,7 @@ def start_path_findings(node: NodeSpec, host: HostState, releases: Sequence[Rele
             )
     yield from _access_findings(node, host, releases)
     yield from _missing_findings(node, service, host, releases)
+    yield from _present_findings(node, service, host, releases)
     if host.start_paths_problem:
         yield START_PATH_UNKNOWN.found(
             f"node {node.node_id}, options",
@@ -310,6 +319,27 @@ def _access_findings(node: NodeSpec, host: HostState, releases: Sequence[Release
             f"{few(list(names), limit=_SHOWN)} as the start of node {node.node_id} does: {why}.",
             f"Check as root that {user} can: `sudo -u {user} test -r FILE`, and `test -x` for programs and folders.",
             severity=WARNING if moves else INFO,
+        )
+
+
+def _present_findings(
+    node: NodeSpec, service: ServiceSpec, host: HostState, releases: Sequence[Release]
+) -> Iterator[Finding]:
+    there = [
+        path.path
+        for path in host.start_paths
+        if path.kind is StartFileKind.BARRED
+        and any(
+            (place := path.after.get(release)) is not None and place.state in (PlaceState.FILE, PlaceState.FOLDER)
+            for release in (*releases,) or (None,)
+        )
+    ]
+    for path in there:
+        yield START_PATH_PRESENT.found(
+            f"node {node.node_id}, {path}",
+            f"{path} exists on host {host.name}, and {service.unit} starts only without it (`!{path}` in its "
+            f"conditions). systemd skips the next start of node {node.node_id} then, without an error.",
+            f"Find what has made {path}, such as a maintenance. When it has ended, remove the path, then plan again.",
         )
 
 

@@ -34,6 +34,7 @@ _KINDS = {
     StartFileKind.NAMED: WARNING,
     StartFileKind.UNIT: None,
     StartFileKind.CONDITION: None,
+    StartFileKind.BARRED: None,
 }
 """None: systemd reads it, outside of the mounts of the unit."""
 _NO_FILE = frozenset({StartFileKind.JVM, StartFileKind.NAMED})

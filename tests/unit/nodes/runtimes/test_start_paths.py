@@ -909,3 +909,24 @@ def test_the_folder_of_a_pattern_of_environment_files_is_switched_with_the_link(
     assert any("kafka/env.d" in one.sentence for one in host.findings(state))
     outside = unit.replace("HOME/kafka/env.d", "HOME/etc/env.d")
     assert host.findings(host.read({}, *CONFIGURATION.split(), unit=outside)) == []
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ("ConditionPathExists=!HOME/etc/maintenance", [("START-PATH-PRESENT", "blocker")]),
+        ("AssertPathExists = ! HOME/etc/maintenance", [("START-PATH-PRESENT", "blocker")]),
+        ("ConditionPathExists=!HOME/etc", [("START-PATH-PRESENT", "blocker")]),
+        ("ConditionPathExists=!HOME/etc/none", []),
+        ("ConditionPathExists=!HOME/etc/maintenance\nConditionPathExists=", []),
+        ("ConditionPathExists=|!HOME/etc/maintenance\nConditionPathExists=|/etc", []),
+        ("ConditionFileNotEmpty=!HOME/etc/maintenance", []),
+        ("ConditionPathExists=!HOME/etc/maintenance\nExecStopPost=/bin/rm -f HOME/etc/maintenance", []),
+    ],
+)
+def test_a_path_that_must_not_exist_for_a_start_blocks(site: Host, lines: str, expected: list[tuple[str, str]]) -> None:
+    site.write("etc/maintenance")
+    file = f"[Unit]\n{lines}\n"
+    for releases in ((NEW,), ()):
+        state = site.read({}, *CONFIGURATION.split(), unit=START, file=file, releases=releases)
+        assert shown(site.findings(state, releases)) == expected

@@ -61,9 +61,11 @@ _START_SCRIPT = re.compile(r"(/.*)/kafka-server-start(\.sh)?")
 _RELATIVE_SCRIPT = re.compile(r"(?<![^\s'\"])((?:[\w.-]+/)+kafka-(?:server-start|run-class)(?:\.sh)?)(?![^\s'\";])")
 _CONFIGURATION = re.compile(r"kafka-server-start(?:\.sh)?['\"]?(?:\s+-\S+)*\s+['\"]?([^\s'\"$-][^\s'\"$]*)")
 _RESOLVES = re.compile(r"(?:^|[\s(`;&|])(?:readlink|realpath|cd|pwd\s+-P)\s")
+_CONDITIONS = (StartFileKind.CONDITION, StartFileKind.BARRED)
 _FIRST = (StartFileKind.CONFIGURATION, StartFileKind.IDENTITY)
 _NO_FOLDER = "/.kafka-rollout-no-release"
 _SHELLS = frozenset({"sh", "bash", "dash", "ksh", "zsh"})
+_PASSING = ("/run/", "/var/run/")  # of locks that a process makes and removes
 _YES = ("yes", "true", "on", "1")
 _PRIVILEGED = re.compile(r"[-@:|]*[+!]")
 _USES = {
@@ -72,6 +74,7 @@ _USES = {
     StartFileKind.UNIT: None,
     StartFileKind.PROGRAM: Use.EXECUTE,
     StartFileKind.CONDITION: None,
+    StartFileKind.BARRED: None,
     StartFileKind.KEYS: Use.READ,
     StartFileKind.KEY_TAB: Use.READ,
     StartFileKind.PROVIDED: Use.READ,
@@ -144,10 +147,10 @@ def read_start_paths(
     named += [_Named(StartFileKind.PLANNED, path, is_of_unit=False, absence=Absence.FATAL) for path in provided]
     absences = _absences(named, directory, absences_of(config, kept), Prepared.of(shown, lines))
     named.sort(key=lambda one: one.kind not in _FIRST)  # a path has the first kind under which it is named
-    wanted: dict[tuple[str, bool], _Named] = {}
+    wanted: dict[tuple[str, StartFileKind | None], _Named] = {}
     for one in named:
         if one.path and one.path.isprintable():
-            key = one.path, one.kind is StartFileKind.CONDITION  # a condition is one beside every other kind
+            key = one.path, one.kind if one.kind in _CONDITIONS else None  # beside every other kind
             first = wanted.setdefault(key, one)
             wanted[key] = first._replace(
                 is_of_unit=first.is_of_unit or one.is_of_unit,
@@ -155,7 +158,11 @@ def read_start_paths(
                 uses=first.all_uses | one.all_uses,
             )
     if service.package is not None:
-        absolute = [(one, path if path.startswith("/") else f"{directory}/{path}") for (path, _), one in wanted.items()]
+        absolute = [
+            (one, path if path.startswith("/") else f"{directory}/{path}")
+            for (path, kind), one in wanted.items()
+            if kind is not StartFileKind.BARRED
+        ]
         package_paths, unowned = read_package_paths(
             commands, node, [NamedPath(one.kind, path, one.is_needed) for one, path in absolute], releases
         )
@@ -262,6 +269,7 @@ def _names_of_unit_file(
     if done.code != 0:
         return [], None, f"`systemctl cat {service.unit}` on host {service.host} failed: {done.problem}."
     conditions: list[str] = []
+    barred: list[str] = []
     others: dict[str, list[str]] = {}
     for line in done.out.replace("\\\n", " ").splitlines():
         match = None if line.lstrip().startswith(("#", ";")) else _SETTING.fullmatch(line.strip())
@@ -272,12 +280,21 @@ def _names_of_unit_file(
             prefix = name[: len("Assert")] if name.startswith("Assert") else "Condition"
             if not value:
                 conditions = [one for one in conditions if not one.startswith(prefix)]
+                barred = [one for one in barred if not one.startswith(prefix)]
+            elif name == f"{prefix}PathExists" and value.startswith("!"):
+                barred.append(f"{prefix}={value[1:].strip()}")
             elif _CONDITION.fullmatch(name) or value.startswith("|"):  # one of several is enough, of whatever type
                 conditions.append(f"{prefix}={value}")
         else:
             others[name] = [*others.get(name, ()), value] if value else []
     fatal = Absence.FATAL
     found = [_Named(StartFileKind.CONDITION, path, absence=fatal) for path in _paths_of_conditions(conditions)]
+    executed = [value for name, values in others.items() if name.startswith("Exec") for value in values]
+    found += [
+        _Named(StartFileKind.BARRED, path)
+        for path in _paths_of_conditions(barred)
+        if not path.startswith(_PASSING) and not any(path in text for text in executed)  # a stop can remove them
+    ]
     for name in ("StandardOutput", "StandardError", "PIDFile"):
         for value in others.get(name, [])[-1:]:
             written = _WRITES.fullmatch(value) or re.fullmatch(r"(/.+)", value)
