@@ -91,7 +91,7 @@ def fate_of(path: StartPath, release: Release | None, host: HostState) -> Fate:
         case StartFileKind.CONFIGURATION | StartFileKind.IDENTITY:
             return Fate.REPLACED
         case StartFileKind.BARRED:
-            return Fate.STAYS
+            return Fate.UNKNOWN if after.state is PlaceState.HIDDEN else Fate.STAYS
         case StartFileKind.LIBRARIES:
             return Fate.STAYS  # the jars of each release; what is added to them is FOREIGN-JARS and PLUGIN-CLASS
         case StartFileKind.PROGRAM | StartFileKind.CONDITION | StartFileKind.AGENT | StartFileKind.JAR:
