@@ -100,7 +100,7 @@ class FakeAdmin:
 
     def quorum(self, *, through_brokers: bool = True) -> QuorumState:
         world = self._cluster
-        if world.leader is None:
+        if world.leader is None or (world.leader in world.silent and not through_brokers):
             raise TransientError("No controller answers DescribeQuorum: there is no leader.")
         end = 1000 + world.rounds
 

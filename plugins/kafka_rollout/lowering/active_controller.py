@@ -33,10 +33,10 @@ class ActiveController:
         return None if self.features is None else self.features.finalized.get(METADATA_VERSION)
 
 
-def find_active(ports: ReadPorts) -> ActiveController:
-    """Return the active controller without its features."""
+def find_active(ports: ReadPorts, *, through_brokers: bool = False) -> ActiveController:
+    """Return the active controller without its features. `through_brokers`: also one that only brokers reach."""
     try:
-        leader = ports.admin.quorum(through_brokers=False).leader_id
+        leader = ports.admin.quorum(through_brokers=through_brokers).leader_id
         if leader < 0:
             return ActiveController(lacks="the quorum has no leader.")
         return ActiveController(node=ports.cluster.node(leader))

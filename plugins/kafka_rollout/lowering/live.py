@@ -147,28 +147,13 @@ def _end_try(controllers: Controllers, again: Restart) -> None:
 
     Returns if a leader was elected on the snapshot in the meantime. Else every controller is started on its old log,
     and HeldError is raised: another stop begins in its gate. Nothing holds this, because it stops no controller with
-    an old log, and only the run can return the others to theirs. Raises TransientError while the level is unknown, and
-    as `finish_undo`.
+    an old log while one is active, and only the run can return the others to theirs. Raises as `finish_undo`.
     """
     run, why = controllers.run, "The controllers run again, or still run, after an earlier stop began."
     if again.unknown:
         why = f"The controllers can run again after an earlier stop began: {again.unknown}"
-    is_written = projections.snapshot_is_written(run.history.events())  # else it is on none of them
     with run.ports.runtime.short_timeouts():
-        level = until(
-            run.ports.clock,
-            lambda: served_level(run.ports),
-            lambda found: found is not None,
-            for_s=READY_WITHIN_S if is_written else 0.0,
-        )
-        if level is None and is_written:
-            raise TransientError(
-                f"{why} It is unknown which log they use: {quorum_lacks(run)}",
-                remedy="Nothing was stopped. Find out why in the logs of the controllers, and repeat the step when "
-                "every host responds.",
-            )
-        run.history.record(OfflineUndoing(sentence=why))
-        _finish_undo(controllers, why, level)
+        _finish_undo(controllers, why)
     if not projections.stop_has_begun(run.history.events()):
         raise HeldError(
             f"{why} All run on their old logs.", remedy="Repeat the step: the stop begins anew.", gate=_GATE
@@ -513,24 +498,54 @@ def finish_undo(run: Run, starts: Starts) -> None:
     """Finish an undo that was interrupted, or that did not reach every controller.
 
     Returns when every controller was restored, or when a leader was elected on the snapshot in the meantime: then the
-    downgrade continues. Raises as undo_or_continue.
+    downgrade continues. Raises as undo_or_continue, and TransientError while a controller is active at a level that is
+    unknown.
     """
     with run.ports.runtime.short_timeouts():
-        _finish_undo(Controllers(run, starts), "The undo was interrupted.", served_level(run.ports))
+        _finish_undo(Controllers(run, starts), "The undo was interrupted.")
 
 
-def _finish_undo(controllers: Controllers, why: str, level: int | None) -> None:
-    """`level`: as the active controller reports it now; None if it is unknown."""
-    run = controllers.run
-    restored = projections.restored_nodes(run.history.events())
+def _finish_undo(controllers: Controllers, why: str) -> None:
+    run, events = controllers.run, controllers.run.history.events()
+    can_be_used = projections.snapshot_is_written(events)
+    if can_be_used and not has_majority(controllers.voters, projections.restored_nodes(events)):
+        level = _level_before_decision(controllers, why)
+        if level is None:
+            _decide(controllers, why, None)
+            return
+    else:
+        level = served_level(run.ports)
     if level == run.plan.levels[METADATA_VERSION]:
         run.history.record(LiveKept(sentence="A leader was elected on the snapshot before the undo was finished."))
-    elif level is not None or has_majority(controllers.voters, restored):
-        _return_to_old_logs(controllers, why, None, epoch=None)
-    elif projections.snapshot_is_written(run.history.events()):
-        _decide(controllers, why, None)
-    else:
-        _return_to_old_logs(controllers, why, None, epoch=None)
+        return
+    if not projections.is_undoing(events):
+        run.history.record(OfflineUndoing(sentence=why))
+    _return_to_old_logs(controllers, why, None, epoch=None)
+
+
+def _level_before_decision(controllers: Controllers, why: str) -> int | None:
+    """Return metadata.version as the active controller reports it; None if no controller is active.
+
+    Waits for a leader while a majority of the controllers runs, or can run: a decision stops them. Raises
+    TransientError, with nothing stopped, if a leader is known and its level is not. The brokers know one on a host that
+    does not respond to this tool.
+    """
+    run = controllers.run
+    seen = on_each(run.ports.runtime.process, run.cluster.controllers)
+    running = {node_id for node_id, process in seen.done.items() if process.pid is not None}
+    if not has_majority(controllers.voters, running | seen.failed.keys()):
+        return None
+    level = until(
+        run.ports.clock, lambda: served_level(run.ports), lambda found: found is not None, for_s=READY_WITHIN_S
+    )
+    active = None if level is not None else find_active(run.ports, through_brokers=True).node
+    if active is not None:
+        raise TransientError(
+            f"{why} Controller {active.node_id} is active. It is unknown which log it uses: {quorum_lacks(run)}",
+            remedy="Nothing was stopped. Find out why in the logs of the controllers, and repeat the step when its "
+            "host responds.",
+        )
+    return level
 
 
 def _decide(controllers: Controllers, why: str, error: BaseException | None) -> None:

@@ -450,7 +450,8 @@ def _refuse_other_logs(run: Run) -> None:
     if again.unknown:
         raise TransientError(
             f"It is unknown whether the controllers were started again after the log was chosen: {again.unknown}",
-            remedy="Nothing was stopped. Repeat the step when every host responds.",
+            remedy="Nothing was stopped. Repeat the step when every host responds. If one does not return, end this "
+            "try with `kafka-rollout rollback`: it starts the others.",
         )
     if again.is_seen:
         raise RefusedError(

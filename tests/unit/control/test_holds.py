@@ -357,7 +357,7 @@ def test_controllers_that_were_started_after_the_choice_of_the_log_keep_running_
     stops = list(world.cluster.stops)
     with monkeypatch.context() as patch:
         patch.setattr(live, "served_level", lambda ports: None)
-        with pytest.raises(TransientError, match="unknown which log they use"):
+        with pytest.raises(TransientError, match="unknown which log it uses"):
             world.stop()
     assert world.cluster.stops == stops
     assert "metadata.version is 29 on the controllers" in str(world.stop_patiently())

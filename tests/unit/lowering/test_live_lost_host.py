@@ -10,19 +10,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kafka_rollout.base.errors import FatalError, RolloutError, TransientError
 from kafka_rollout.lowering import live
+from kafka_rollout.lowering.lowered_snapshot import install_on
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.observation.run import Run
 from kafka_rollout.run.events import events_of, has
-from kafka_rollout.run.step_events import LiveLowered
-from tests.fakes.cluster import FakeCluster
+from kafka_rollout.run.step_events import LiveLowered, OfflineInstalled, OfflineUndoing
+from tests.fakes.cluster import R431, FakeCluster
 from tests.fakes.dying_files import KilledError
 from tests.fakes.metadata_logs import FakeMetadataLogs, FakePrepared
 from tests.fakes.runtime import FakeRuntime
@@ -210,6 +212,69 @@ def test_wherever_a_host_is_lost_the_others_serve_and_repeated_calls_lower_the_l
     back = list(RETURNS.values())[(lost + power + done + killed) % 3]
     back(world, lost)
     world.unreachable.clear()
+    finish(world, ports, plan)
+
+
+def kill_with_the_snapshot_on_1(ports: ClusterPorts, plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of the others is installed, and nothing is decided."""
+
+    def install(run: Run, node: NodeSpec, path: Path) -> OfflineInstalled:
+        if node.node_id == 1:
+            return install_on(run, node, path)
+        raise TransientError("The disk does not respond.")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(live, "install_on", install)
+        patched.setattr(live, "undo_or_continue", dies)
+        with pytest.raises(KilledError):
+            live.lower_live(Run(ports, plan))
+
+
+@pytest.mark.parametrize(("is_written", "started"), [(True, ()), (True, (2,)), (True, (2, 1)), (False, (2,))], ids=str)
+def test_killed_with_some_controllers_started_and_a_host_dead_a_controller_is_active_again(
+    world: FakeCluster,
+    ports: ClusterPorts,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    is_written: bool,
+    started: tuple[int, ...],
+) -> None:
+    """With the dead one, those that were started could be a majority on the old logs, until nobody reports a leader."""
+    plan = approved(ports)
+    with monkeypatch.context() as patched:
+        if not is_written:
+            patched.setattr(FakePrepared, "write", dies)
+        kill_with_the_snapshot_on_1(ports, plan, monkeypatch)
+    lose(world, 3, power=True)
+    for node_id in started:
+        world.nodes[node_id].running = R431  # before an election
+    for _ in range(3):
+        world.clock.sleep(1000)
+        print(call(ports, plan))
+        assert_serves(world)
+        assert running(world) == {1, 2}
+    world.unreachable.clear()
+    finish(world, ports, plan)
+
+
+@pytest.mark.parametrize("undoing", [False, True], ids=["first call", "interrupted undo"])
+def test_nothing_stops_while_only_the_brokers_reach_the_active_controller(
+    world: FakeCluster, ports: ClusterPorts, monkeypatch: pytest.MonkeyPatch, *, undoing: bool
+) -> None:
+    plan = approved(ports)
+    kill_with_the_snapshot_on_1(ports, plan, monkeypatch)
+    world.log_epochs[3] = 4
+    world.start(3)
+    world.start(2)
+    assert world.leader == 3
+    world.unreachable, world.silent, stops = {3}, {3}, list(world.stops)
+    if undoing:
+        ports.run.record(OfflineUndoing(sentence="A test."))
+    for _ in range(2):
+        assert "Controller 3 is active. It is unknown which log it uses" in call(ports, plan)
+        assert (world.stops, running(world), world.leader) == (stops, {2, 3}, 3)
+        world.clock.sleep(1000)
+    world.unreachable, world.silent = set(), set()
     finish(world, ports, plan)
 
 

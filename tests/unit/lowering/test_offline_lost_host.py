@@ -207,6 +207,25 @@ def test_an_undo_starts_the_others_and_finishes_when_the_host_is_back(
     assert world.violations == []
 
 
+@pytest.mark.parametrize("steps", [1, 2], ids=["before the choice", "after the choice"])
+def test_an_undo_starts_the_others_while_a_dead_host_keeps_the_downgrade_from_going_on(
+    world: FakeCluster, ports: ClusterPorts, steps: int
+) -> None:
+    plan = approved(ports)
+    go(ports, plan, FORWARD[:steps])
+    world.unreachable = {2}
+    for node_id in (1, 11):  # as configuration management does it
+        world.start(node_id)
+    with pytest.raises((RefusedError, TransientError)) as refused:
+        offline.stop_all(Run(ports, plan))
+    assert "kafka-rollout rollback" in refused.value.remedy or steps == 1
+    with pytest.raises(TransientError, match="node 2: The host of node 2 cannot be reached"):
+        take_back(ports, plan)
+    assert {node_id for node_id in NODES if world.runs(node_id)} == set(NODES) - {2}
+    assert world.leader is not None
+    assert world.violations == []
+
+
 def test_an_undo_without_a_majority_of_logs_is_refused_once_a_snapshot_is_installed(
     world: FakeCluster,
     ports: ClusterPorts,
