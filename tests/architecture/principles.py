@@ -249,7 +249,7 @@ PRINCIPLES = (
     _of(
         ABSENCE,
         "Whom a stop reaches is decided by what runs on the host, also for other clusters, and again before each stop.",
-        "model/unit_stops.py nodes/runtimes/hosts/unit_stops.py",
+        "model/signals.py model/unit_stops.py nodes/runtimes/hosts/unit_stops.py",
         "unit/model/test_unit_stops.py unit/nodes/runtimes/test_unit_stops.py",
     ),
     _of(

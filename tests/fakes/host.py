@@ -119,7 +119,7 @@ class FakeHost:
     other_files: str = ""  # more lines of the list of its open files
     present: set[str] = field(default_factory=set)  # paths that have a file again
     processes: str = (
-        "Processes=known\nPrivileged=no\n"  # those of Kafka outside of the unit, as unit_stops.py reads them
+        "Processes=known\nUser=997\nPrivileged=no\n"  # those of Kafka outside of the unit, as unit_stops.py reads them
     )
 
     def run(

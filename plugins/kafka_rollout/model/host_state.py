@@ -231,9 +231,9 @@ class UnitStop:
     filters: bool = True
     """The installed release has a kafka-server-stop.sh with filters (KIP-979)."""
     user_id: int | None = None
-    """Of the unit's process; None: unknown."""
+    """With which systemd runs the commands, which need not be that of the process; None: unknown."""
     is_privileged: bool = True
-    """A command of its stop can run as another user than the process."""
+    """A command can have other rights than those of this user."""
     processes: tuple[KafkaProcess, ...] | None = ()
     """Of Kafka outside of its control group; None: the host does not show them."""
 

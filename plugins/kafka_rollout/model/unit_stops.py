@@ -7,34 +7,16 @@ processes by name reach the nodes of other clusters too.
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from kafka_rollout.base.wording import nodes
 from kafka_rollout.model.host_state import KafkaProcess, UnitStop
+from kafka_rollout.model.signals import STOP_SCRIPT, StopText
 from kafka_rollout.model.starts import MAIN_CLASS
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.releases.facts import Release
 
-STOP_SCRIPT = "kafka-server-stop"
-_FILTER = re.compile(r"--(node-id|process-role)[= ]([^ '\"]*)")
-_AT = r"(?<![\w./$-])(?:/\S*/)?"
-_ENDS = r"(?=[\s|;&)`'\"]|$)"
-_FINDS = re.compile(rf"{_AT}(pkill|pgrep|killall5?|killproc|start-stop-daemon|pidof|jps|ps){_ENDS}")
-_SIGNALS = ("pkill", "killall", "killall5", "killproc", "start-stop-daemon")
-_DAEMON_STOP = re.compile(r"(?:^|\s)(?:--stop|-\w*K\w*)(?=\s|$)")
-_BY_FILE = re.compile(r"(?:^|\s)(?:--(?:pidfile|pid)[= ]|-p)")
-_KILL = re.compile(rf"{_AT}kill{_ENDS}([^|;&)`]*)")
-_NO_SIGNAL = re.compile(r"\s(?:-0|-s ?0|--signal[= ]0)(?=\s|$)")
-_FILTERS = re.compile(r"\|\s*(?:/\S*/)?([efg]?grep|[gm]?awk)\s([^|]*)")
-_OF_AWK = re.compile(r"[^/]*/((?:\\.|[^/\\])+)/")
-# A pattern whose text shows whether it is in a command line.
-_PLAIN = re.compile(r"(?:[\w/=, -]|\\?\.|\[\w\])+")
-_BECOMES = re.compile(r"(?:^|[\s;&|({])(\w+)=(.*)|(?:^|\s)for\s+(\w+)\s+in\s(.*)|(?:^|[\s|])read\s+(?:-r\s+)?(\w+)")
-_FUNCTION = re.compile(r"^\s*(?:function\s+)?(\w+)\s*\(\s*\)")
-_VARIABLE = re.compile(r"\$\{?(\w+)")
-_OWN = "MAINPID"
 _OTHER_USER = re.compile(r"(?<![\w./-])(?:/\S*/)?(?:sudo|doas|su|runuser|pkexec|setpriv)(?=\s)")
 _ROOT = 0
 _FIRST_WITH_FILTERS = Release(3, 7, 0)  # kafka-server-stop.sh of earlier releases ignores its options (KIP-979)
@@ -72,7 +54,7 @@ class StopReach:
         no_node = (
             f", which {'is not a node' if len(foreign) == 1 else 'are not nodes'} of this cluster" if foreign else ""
         )
-        return f"{has}, which also stops {' and '.join(named)}{no_node}."
+        return f"{has}, which can also stop {' and '.join(named)}{no_node}."
 
     @property
     def remedy(self) -> str:
@@ -117,16 +99,22 @@ def find_reached(
                 scripts.setdefault(path, []).append(line)
         texts = [("", [command]) for command in commands] + [*scripts.items()]
         changes_user = any(_OTHER_USER.search(line) for _, found in texts for line in found)
-        seen = [one for one in targets if changes_user or _can_signal(stop, one)]
         for path, found in texts:
+            text = StopText(
+                lines=found if path else [_as_shell(found[0])],
+                unit=unit,
+                configuration=node.service.configuration_file if node.service is not None else "",
+                filters=stop.filters,
+                arguments=tuple(_arguments(commands, path)) if path else (),
+            )
             reached: dict[str, list[KafkaProcess]] = {}
-            for process in [*seen, *([KafkaProcess()] if is_hidden else [])]:
-                text = _reaching(found, process, node, filters=stop.filters)
-                if text is not None:
-                    reached.setdefault(text if path else found[0], []).append(process)
-            for text, processes in reached.items():
+            for process in [*targets, *([KafkaProcess()] if is_hidden else [])]:
+                command = text.find_signal(process, can_signal=changes_user or _can_signal(stop, process))
+                if command is not None:
+                    reached.setdefault(command if path else found[0], []).append(process)
+            for command, processes in reached.items():
                 known = tuple(one for one in processes if one.pid or one.node is not None)
-                yield StopReach(unit=unit, host=host, setting=setting, text=text, path=path, reached=known)
+                yield StopReach(unit=unit, host=host, setting=setting, text=command, path=path, reached=known)
 
 
 def _with_nodes(processes: Sequence[KafkaProcess], others: Sequence[NodeSpec]) -> Iterator[KafkaProcess]:
@@ -163,125 +151,23 @@ def _of_node(node: NodeSpec, process: KafkaProcess | None) -> KafkaProcess:
     )
 
 
+def _as_shell(command: str) -> str:
+    """Return a command with the `$` that systemd passes for `$$`."""
+    return re.sub(r"\$\$(?=[\w({@*])", "$", command)
+
+
+def _arguments(commands: Sequence[str], path: str) -> Iterator[str]:
+    """Yield the words that a script of the stop gets."""
+    for command in map(_as_shell, commands):
+        words = command.split()
+        if path in words:
+            yield from words[words.index(path) + 1 :]
+
+
 def _can_signal(stop: UnitStop, process: KafkaProcess) -> bool:
-    """Return whether the user of the unit can, or if that is unknown (kill(2))."""
+    """Return whether the user of the commands can, or if that is unknown (kill(2))."""
     known = stop.user_id is not None and process.user_id is not None and not stop.is_privileged
     return not known or stop.user_id in (_ROOT, process.user_id)
-
-
-def _reaching(lines: Sequence[str], process: KafkaProcess, node: NodeSpec, *, filters: bool) -> str | None:
-    """Return the command in the lines of one script that finds the process, if the script sends it a signal."""
-    text = re.sub(r"\|\s*\n", "| ", "\n".join(lines))
-    parts = [part.strip() for part in re.split(r"\n|;|&&|\|\||(?<![<>&])&(?![<>&\d])", text)]
-    functions = {match[1] for line in lines if (match := _FUNCTION.match(line))}
-    found_in: dict[str, str] = {}  # variable → the command that has found its value
-    loose = ""
-    for part in parts:
-        match = _FINDS.search(part)
-        if STOP_SCRIPT in part and match is None:
-            if _by_script(part, process, node, filters=filters):
-                return part
-        elif match is not None and _selects(part, match, process):
-            if match[1] in _SIGNALS or _KILL.search(part):
-                if _NO_SIGNAL.search(part) is None:
-                    return part
-            elif names := [name for name, _ in _set_in(part)]:
-                found_in |= dict.fromkeys(names, part)
-            else:
-                loose = loose or part
-    for part in parts:
-        for name, value in _set_in(part):
-            calls = loose and any(re.search(rf"(?:\$\(|`)\s*{one}\b", value) for one in functions)
-            source = next((found_in[used] for used in _VARIABLE.findall(value) if used in found_in), "")
-            if name not in found_in and (source or calls):
-                found_in[name] = source or loose
-    set_here = {name for part in parts for name, _ in _set_in(part)}
-    some = loose or next(iter(found_in.values()), "")
-    for kill in (kill for part in parts for kill in _KILL.finditer(part) if not _NO_SIGNAL.search(kill[0])):
-        for name in _VARIABLE.findall(kill[1]):
-            if name in found_in:
-                return found_in[name]
-            if some and name != _OWN and name not in set_here:
-                return some  # the argument of a function, for example
-    return None
-
-
-def _set_in(part: str) -> list[tuple[str, str]]:
-    """Return the variables that a command sets, with their values."""
-    return [(one[1] or one[3] or one[5], one[2] or one[4] or "") for one in _BECOMES.finditer(part)]
-
-
-def _by_script(text: str, process: KafkaProcess, node: NodeSpec, *, filters: bool) -> bool:
-    """kafka-server-stop.sh sends SIGTERM to every process of kafka.Kafka, or to those with a node id or with exactly
-    these roles in their files (bin/kafka-server-stop.sh)."""
-    wanted = dict(_FILTER.findall(text)) if filters else {}
-    if (node_id := wanted.get("node-id")) is not None:
-        return not node_id.isdigit() or process.node_id in ("", node_id)
-    if (roles := wanted.get("process-role")) is not None:
-        return not process.roles or {*roles.split(",")} == {*process.roles.replace(" ", "").split(",")}
-    return True
-
-
-def _selects(part: str, match: re.Match[str], process: KafkaProcess) -> bool:
-    """Return whether a command that finds processes by name finds this one, or if that is unknown."""
-    program, rest = match[1], part[match.end() :]
-    shown = f"{process.user} {process.pid} {' '.join(process.command or ('java', MAIN_CLASS))} Kafka"
-    words = _words(rest)
-    options = [word for word in words if word.startswith("-")]
-    names = [word for word in words if not word.startswith("-")]
-    if program in ("pkill", "pgrep"):
-        if any(re.fullmatch(r"-[a-z]*[FPs]|--(?:pidfile|parent|session)(?:=.*)?", one) for one in options):
-            return False
-        is_full = any(re.fullmatch(r"-[a-z]*f[a-z]*|--full", one) for one in options)
-        return not names or _can_match(names[-1], shown if is_full else "java")
-    if program in ("killproc", "start-stop-daemon"):
-        stops = program == "killproc" or _DAEMON_STOP.search(rest) is not None
-        return stops and _BY_FILE.search(rest) is None and ("java" in rest or "$" in rest)
-    if program in ("killall", "pidof"):
-        return not names or any("$" in one or one.rpartition("/")[2] == "java" for one in names) or "-r" in options
-    if program == "ps" and (
-        any(re.fullmatch(r"-[a-zA-Z]*[pq]\d*|--(?:quick-|p)?pid(?:=.*)?", one) for one in options)
-        or any(re.fullmatch(r"\$\{?\w+\}?|\d+", one) for one in names[:1])
-    ):
-        return False
-    return all(_passes(one[1], one[2], shown) for one in _FILTERS.finditer(part))
-
-
-def _passes(program: str, rest: str, shown: str) -> bool:
-    """Return whether `grep` or `awk` lets the line of a process through, or if that is unknown."""
-    if program.endswith("awk"):
-        pattern = _OF_AWK.match(rest)
-        return pattern is None or _can_match(pattern[1], shown)
-    words = _words(rest)
-    patterns = [word for word in words if not word.startswith("-")]
-    flags = "".join(word for word in words if word.startswith("-"))
-    if not patterns:
-        return True
-    if "v" in flags:
-        return not (_PLAIN.fullmatch(patterns[0]) and re.search(patterns[0], shown))
-    return _can_match(patterns[0], shown, ignores_case="i" in flags)
-
-
-def _can_match(pattern: str, shown: str, *, ignores_case: bool = False) -> bool:
-    if _PLAIN.fullmatch(pattern) is None:
-        return True
-    return re.search(pattern, shown, re.IGNORECASE if ignores_case else 0) is not None
-
-
-def _words(text: str) -> list[str]:
-    """Return the words of a command, up to the end of its part of a pipeline."""
-    lexer = shlex.shlex(text.replace("`", " "), posix=True, punctuation_chars="|<>()")
-    lexer.whitespace_split = True
-    lexer.commenters = ""
-    found: list[str] = []
-    try:
-        for word in lexer:
-            if set(word) <= set("|<>()"):
-                break
-            found.append(word)
-    except ValueError:  # a quote without its end: the quotes around the whole are those of a shell of the unit
-        return re.split(r"[|<>()]", text)[0].replace("'", "").replace('"', "").split()
-    return found
 
 
 def has_stop_filters(installed: Release | None) -> bool:

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from kafka_rollout.base.findings import BLOCKER, WARNING, Finding, FindingCode
 from kafka_rollout.base.wording import few, nodes
 from kafka_rollout.model.host_state import HostState, StoppedUnit
+from kafka_rollout.model.signals import STOP_SCRIPT
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
-from kafka_rollout.model.unit_stops import STOP_SCRIPT, find_reached
+from kafka_rollout.model.unit_stops import find_reached
 
 _SHOWN = 3
 _KILL = re.compile(r"\b(?:p?kill(?:all)?|killproc|start-stop-daemon)\b.*\s-(?:s ?|-signal[= ])?(?:SIG)?(?:KILL|9)\b")
@@ -33,8 +34,7 @@ STOP_REACHES_OTHERS = FindingCode(
     "STOP-REACHES-OTHER-NODES",
     BLOCKER,
     "A stop of the unit of a node stops other Kafka processes of its host too, also those of other clusters, because "
-    "its ExecStop= or a script of it runs kafka-server-stop.sh or finds processes by name, or because their units "
-    "depend on it.",
+    "a command of it or of a script that it runs can send them a signal, or because their units depend on it.",
 )
 STOP_REACHES_UNITS = FindingCode(
     "STOP-REACHES-OTHER-UNITS",

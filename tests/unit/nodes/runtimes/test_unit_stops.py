@@ -40,12 +40,14 @@ def begin() -> Iterator[Begin]:
 
 @dataclass
 class RealShell:
-    """`group`: the processes in the control group of the unit. `files`: what `systemctl cat` prints."""
+    """`group`: the processes in the control group of the unit. `files`: what `systemctl cat` prints. `user`: its
+    property User."""
 
     folder: Path
     group: str = ""
     files: str = f"[Service]\nExecStop={SCRIPT}"
     first: str = "/proc/1/cmdline"
+    user: str = "User=1001"
 
     def run(self, host: str, command: str, **_: object) -> Done:
         for name, content in (("/init.scope", "1"), ("/kafka.service", self.group)):
@@ -53,7 +55,8 @@ class RealShell:
             (self.folder / name[1:] / "cgroup.procs").write_text(f"{content}\n" if content else "")
         (self.folder / "cat").write_text(f"{self.files}\n" if self.files else "")
         systemctl = self.folder / "systemctl"
-        shown = "*init.scope) echo /init.scope;; *kafka.service) echo ControlGroup=/kafka.service;;"
+        shown = f"*property=User*) echo {self.user};; "
+        shown += "*init.scope) echo /init.scope;; *kafka.service) echo ControlGroup=/kafka.service;;"
         systemctl.write_text(f"#!/bin/sh\ncase $* in cat*) cat {self.folder}/cat;; {shown} esac\n")
         systemctl.chmod(0o755)
         line = command.replace("/sys/fs/cgroup", str(self.folder)).replace("/proc/1/cmdline", self.first)
@@ -85,7 +88,7 @@ def test_every_kafka_outside_of_the_unit_is_seen_with_its_file(tmp_path: Path, b
         str(file),
     )
     assert found[other].command[-2:] == ("kafka.Kafka", str(file))
-    assert (found[other].user_id, stop.user_id, stop.is_privileged) == (os.getuid(), os.getuid(), False)
+    assert (found[other].user_id, stop.user_id, stop.is_privileged) == (os.getuid(), 1001, False)
     assert (found[relative].configuration, found[relative].node_id) == ("x.properties", "")
 
 
@@ -96,6 +99,7 @@ def test_every_kafka_outside_of_the_unit_is_seen_with_its_file(tmp_path: Path, b
         ("ExecStop=-+/x", True),
         ("ExecStopPost = !/x", True),
         ("PermissionsStartOnly=true", True),
+        ("AmbientCapabilities=CAP_KILL", True),
         ("", True),
     ],
 )
@@ -103,12 +107,23 @@ def test_a_command_of_root_is_seen_in_the_files_of_the_unit(tmp_path: Path, file
     assert read(RealShell(tmp_path, files=files), SCRIPT).is_privileged is is_privileged
 
 
+@pytest.mark.parametrize(
+    ("user", "user_id"), [("User=", 0), ("User=root", 0), ("User=997", 997), ("User=nobody-has-this", None), ("", None)]
+)
+def test_the_user_of_a_stop_is_that_of_the_unit_and_not_of_its_process(
+    tmp_path: Path, begin: Begin, user: str, user_id: int | None
+) -> None:
+    """A start script can change the user, and systemd runs ExecStop= as that of the unit."""
+    own = begin("-Xmx1g", "kafka.Kafka", "/etc/kafka/server.properties")
+    assert read(RealShell(tmp_path, group=str(own), user=user), SCRIPT, pid=own).user_id == user_id
+
+
 def test_hidden_processes_are_unknown_and_a_unit_without_a_command_asks_for_none(tmp_path: Path) -> None:
     assert read(RealShell(tmp_path, first=f"{tmp_path}/gone"), SCRIPT).processes is None
     assert read(RealShell(tmp_path)) == UnitStop()
 
 
-def host_with_another(*, stop: str = SCRIPT, sees: str = "Processes=known\nPrivileged=no\n") -> FakeHost:
+def host_with_another(*, stop: str = SCRIPT, sees: str = "Processes=known\nUser=997\nPrivileged=no\n") -> FakeHost:
     shown = f"\nExecStop={{ path={stop} ; argv[]={stop} ; ignore_errors=no ; }}"
     return FakeHost(capabilities=shown, processes=sees)
 
@@ -121,7 +136,7 @@ def test_a_stop_that_would_reach_a_kafka_that_was_started_since_the_plan_is_refu
     runtime: SshServiceRuntime = runtime_on(host)
     assert runtime.host(NODE, [Release(4, 3, 1)]).stop.processes == ()
     host.processes += OTHER
-    with pytest.raises(RefusedError, match=r"also stops kafka-b\.service \(/etc/b\.properties\)") as raised:
+    with pytest.raises(RefusedError, match=r"can also stop kafka-b\.service \(/etc/b\.properties\)") as raised:
         runtime.stop(NODE, deadline_s=180)
     assert "`ExecStop=` there" in raised.value.remedy
     assert host.pid == 50

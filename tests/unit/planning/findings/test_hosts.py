@@ -316,7 +316,7 @@ def test_a_unit_whose_stop_script_reaches_another_node_of_the_host_is_a_blocker(
     assert [finding.code for finding in found] == (["STOP-REACHES-OTHER-NODES"] if reaches else [])
     if reaches:
         assert found[0].severity is Severity.BLOCKER
-        assert f"has ExecStop={command}, which also stops node 1" in found[0].sentence
+        assert f"has ExecStop={command}, which can also stop node 1" in found[0].sentence
         assert "`systemctl edit kafka.service`" in found[0].remedy
 
 

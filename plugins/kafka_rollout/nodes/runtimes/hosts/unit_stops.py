@@ -9,9 +9,9 @@ import shlex
 from collections.abc import Iterable, Sequence
 
 from kafka_rollout.model.host_state import KafkaProcess, UnitStop
+from kafka_rollout.model.signals import STOP_SCRIPT
 from kafka_rollout.model.starts import MAIN_CLASS
 from kafka_rollout.model.topology import NodeSpec
-from kafka_rollout.model.unit_stops import STOP_SCRIPT
 from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, service_of
 from kafka_rollout.nodes.runtimes.hosts.text_files import TextFiles
 from kafka_rollout.nodes.runtimes.hosts.unit_processes import left_command, parse_left
@@ -34,10 +34,15 @@ _PROCESSES = (
     'process\\.roles\\)[[:space:]]*[=:][[:space:]]*\\([^[:space:]]*\\).*/Set=$pid \\1 \\2/p" "$configuration";; esac; '
     "done; } 2>/dev/null; "
 )
-# A command with `+` or `!` runs with the rights of systemd (systemd.service(5)).
+# systemd runs the commands as the user of the unit, which need not be that of the process (systemd.exec(5)): without
+# User=, as root. A command with `+` or `!` runs with the rights of systemd (systemd.service(5)), and CAP_KILL is the
+# right to send a signal to every process.
 _PRIVILEGED = (
+    "user=$(systemctl show --property=User {unit} 2>/dev/null); case $user in User=) echo User=0;; "
+    'User=*[!0-9]*) echo "User=$(id -u "${{user#User=}}" 2>/dev/null)";; User=?*) echo "$user";; esac; '
     'files=$(systemctl cat {unit} 2>/dev/null) && test -n "$files" && ! printf \'%s\\n\' "$files" | '
-    "grep -qE '^[[:space:]]*(ExecStop(Post)?[[:space:]]*=[[:space:]]*[-@:]*[+!]|PermissionsStartOnly[[:space:]]*=)' && "
+    "grep -qE '^[[:space:]]*(ExecStop(Post)?[[:space:]]*=[[:space:]]*[-@:]*[+!]|"
+    "(PermissionsStartOnly|AmbientCapabilities)[[:space:]]*=)' && "
     "echo Privileged=no; "
 )
 _LINE = re.compile(r"(Sees|Service|Word|Set)=(\d+) (.*)")
@@ -72,7 +77,7 @@ def read_unit_stop(
     found = _parse(shown)
     of_unit = {*(own or ()), *([] if pid is None else [pid])}
     is_known = "Processes=known" in shown and own is not None
-    user = next((one.user_id for one in found if one.pid in of_unit), None)
+    users = [line.removeprefix("User=") for line in shown if line.startswith("User=")]
     return UnitStop(
         commands=tuple(stop),
         lines=_read_lines(commands, node, stop),
@@ -80,7 +85,7 @@ def read_unit_stop(
         after_lines=_read_lines(commands, node, after),
         signal=signal,
         filters=filters,
-        user_id=user,
+        user_id=int(users[0]) if len(users) == 1 and users[0].isdigit() else None,
         is_privileged="Privileged=no" not in shown,
         processes=tuple(one for one in found if one.pid not in of_unit) if is_known else None,
     )
