@@ -145,14 +145,22 @@ def _end_try(controllers: Controllers, again: Restart) -> None:
     """End the try of a killed call while a majority of the controllers runs, or can run, on the old logs: a log that
     was chosen lacks what they wrote since.
 
-    Returns if a leader was elected on the snapshot in the meantime. Else every controller is started on its old log,
-    and HeldError is raised: another stop begins in its gate. Nothing holds this, because it stops no controller with
+    Returns if a leader was elected on the snapshot in the meantime, and if no snapshot was written and no controller is
+    active: the others can continue without a host that is dead. Else every controller is started on its old log, and
+    HeldError is raised: another stop begins in its gate. Nothing holds this, because it stops no controller with
     an old log while one is active, and only the run can return the others to theirs. Raises as `finish_undo`.
     """
     run, why = controllers.run, "The controllers run again, or still run, after an earlier stop began."
     if again.unknown:
         why = f"The controllers can run again after an earlier stop began: {again.unknown}"
     with run.ports.runtime.short_timeouts():
+        if (
+            again.unknown
+            and not projections.snapshot_is_written(run.history.events())
+            and _wait_for_level(controllers) is None
+            and find_active(run.ports, through_brokers=True).node is None
+        ):
+            return
         _finish_undo(controllers, why)
     if not projections.stop_has_begun(run.history.events()):
         raise HeldError(
@@ -509,8 +517,9 @@ def _finish_undo(controllers: Controllers, why: str) -> None:
     run, events = controllers.run, controllers.run.history.events()
     can_be_used = projections.snapshot_is_written(events)
     if can_be_used and not has_majority(controllers.voters, projections.restored_nodes(events)):
-        level = _level_before_decision(controllers, why)
+        level = _wait_for_level(controllers)
         if level is None:
+            _refuse_hidden_leader(run, why)
             _decide(controllers, why, None)
             return
     else:
@@ -523,29 +532,29 @@ def _finish_undo(controllers: Controllers, why: str) -> None:
     _return_to_old_logs(controllers, why, None, epoch=None)
 
 
-def _level_before_decision(controllers: Controllers, why: str) -> int | None:
-    """Return metadata.version as the active controller reports it; None if no controller is active.
-
-    Waits for a leader while a majority of the controllers runs, or can run: a decision stops them. Raises
-    TransientError, with nothing stopped, if a leader is known and its level is not. The brokers know one on a host that
-    does not respond to this tool.
-    """
+def _wait_for_level(controllers: Controllers) -> int | None:
+    """Wait for a leader while a majority of the controllers runs, or can run; return metadata.version as it reports it,
+    or None."""
     run = controllers.run
     seen = on_each(run.ports.runtime.process, run.cluster.controllers)
     running = {node_id for node_id, process in seen.done.items() if process.pid is not None}
     if not has_majority(controllers.voters, running | seen.failed.keys()):
         return None
-    level = until(
+    return until(
         run.ports.clock, lambda: served_level(run.ports), lambda found: found is not None, for_s=READY_WITHIN_S
     )
-    active = None if level is not None else find_active(run.ports, through_brokers=True).node
+
+
+def _refuse_hidden_leader(run: ReadRun, why: str) -> None:
+    """Raise TransientError, with nothing stopped, if a leader is known, and its level is not: a decision stops the
+    controllers. The brokers know one on a host that does not respond to this tool."""
+    active = find_active(run.ports, through_brokers=True).node
     if active is not None:
         raise TransientError(
             f"{why} Controller {active.node_id} is active. It is unknown which log it uses: {quorum_lacks(run)}",
             remedy="Nothing was stopped. Find out why in the logs of the controllers, and repeat the step when its "
             "host responds.",
         )
-    return level
 
 
 def _decide(controllers: Controllers, why: str, error: BaseException | None) -> None:

@@ -230,21 +230,13 @@ def kill_with_the_snapshot_on_1(ports: ClusterPorts, plan: Plan, monkeypatch: py
             live.lower_live(Run(ports, plan))
 
 
-@pytest.mark.parametrize(("is_written", "started"), [(True, ()), (True, (2,)), (True, (2, 1)), (False, (2,))], ids=str)
-def test_killed_with_some_controllers_started_and_a_host_dead_a_controller_is_active_again(
-    world: FakeCluster,
-    ports: ClusterPorts,
-    monkeypatch: pytest.MonkeyPatch,
-    *,
-    is_written: bool,
-    started: tuple[int, ...],
+@pytest.mark.parametrize("started", [(), (2,), (2, 1)], ids=str)
+def test_killed_with_the_snapshot_on_one_and_another_host_dead_a_controller_is_active_again(
+    world: FakeCluster, ports: ClusterPorts, monkeypatch: pytest.MonkeyPatch, started: tuple[int, ...]
 ) -> None:
     """With the dead one, those that were started could be a majority on the old logs, until nobody reports a leader."""
     plan = approved(ports)
-    with monkeypatch.context() as patched:
-        if not is_written:
-            patched.setattr(FakePrepared, "write", dies)
-        kill_with_the_snapshot_on_1(ports, plan, monkeypatch)
+    kill_with_the_snapshot_on_1(ports, plan, monkeypatch)
     lose(world, 3, power=True)
     for node_id in started:
         world.nodes[node_id].running = R431  # before an election
@@ -254,6 +246,56 @@ def test_killed_with_some_controllers_started_and_a_host_dead_a_controller_is_ac
         assert_serves(world)
         assert running(world) == {1, 2}
     world.unreachable.clear()
+    finish(world, ports, plan)
+
+
+BEFORE_THE_SNAPSHOT = [(FakeMetadataLogs, "node_log"), (FakePrepared, "write")]
+
+
+def kill_at(owner: type, name: str, world: FakeCluster, ports: ClusterPorts, plan: Plan) -> None:
+    """Kill the call at a change, with the controllers stopped."""
+    real = getattr(owner, name)
+
+    def act(*given: Any, **options: Any) -> Any:
+        if any(world.runs(node_id) for node_id in CONTROLLERS):  # before the stop
+            return real(*given, **options)
+        raise KilledError
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(owner, name, act)
+        patched.setattr(live, "undo_or_continue", dies)
+        with pytest.raises(KilledError):
+            live.lower_live(Run(ports, plan))
+
+
+@pytest.mark.parametrize(("owner", "name"), BEFORE_THE_SNAPSHOT, ids=["choice", "snapshot"])
+def test_killed_before_the_snapshot_the_others_lower_the_level_without_a_dead_host(
+    world: FakeCluster, ports: ClusterPorts, owner: type, name: str
+) -> None:
+    plan = approved(ports)
+    kill_at(owner, name, world, ports, plan)
+    lose(world, 3, power=True)
+    world.start(2)
+    assert "metadata.version is 29 on the controllers" in call(ports, plan)
+    assert running(world) == {1, 2}
+    world.unreachable.clear()
+    finish(world, ports, plan)
+
+
+@pytest.mark.parametrize(("owner", "name"), BEFORE_THE_SNAPSHOT, ids=["choice", "snapshot"])
+def test_killed_before_the_snapshot_no_controller_stops_while_only_the_brokers_reach_the_active_one(
+    world: FakeCluster, ports: ClusterPorts, owner: type, name: str
+) -> None:
+    plan = approved(ports)
+    kill_at(owner, name, world, ports, plan)
+    world.start(3)
+    world.leader = None
+    world.start(2)
+    world.leader = 3
+    world.unreachable, world.silent, stops = {3}, {3}, list(world.stops)
+    assert "TransientError" in call(ports, plan)
+    assert (world.stops, running(world)) == (stops, CONTROLLERS)
+    world.unreachable, world.silent = set(), set()
     finish(world, ports, plan)
 
 
