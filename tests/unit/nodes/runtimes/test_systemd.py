@@ -7,7 +7,7 @@ import math
 import pytest
 
 from kafka_rollout.base.errors import RefusedError, TransientError
-from kafka_rollout.nodes.runtimes.hosts.commands import read_number
+from kafka_rollout.nodes.runtimes.hosts.commands import read_number, shown_with_errors
 from kafka_rollout.nodes.runtimes.hosts.unit_state import parse_paths, parse_unit
 
 RUNNING = """\
@@ -77,6 +77,22 @@ def test_the_commands_that_stop_a_unit_are_read_as_systemd_shows_them() -> None:
     unit = parse_unit(RUNNING + shown)
     assert unit.stop_commands == (f"{script} --node-id=1", f"/bin/sh -c {script} ; sleep 1")
     assert unit.after_stop == ("/bin/rm /run/kafka.pid",)
+
+
+@pytest.mark.parametrize(
+    ("end", "ignored"),
+    [
+        ("ignore_errors=no ; start_time=[n/a] ; pid=0 ; code=(null) ; status=0/0 }", False),
+        ("ignore_errors=yes ; start_time=[n/a] ; pid=0 ; code=(null) ; status=0/0 }", True),
+        ("flags= ; start_time=[n/a] ; pid=0 ; code=(null) ; status=0/0 }", False),
+        ("}", False),
+    ],
+)
+def test_a_group_of_a_shell_does_not_end_the_text_of_a_command(end: str, *, ignored: bool) -> None:
+    command = "/bin/sh -c test -f /x && { echo a ; } ; pkill -f kafka.Kafka"
+    shown = f"{{ path=/bin/sh ; argv[]={command} ; {end}"
+    assert shown_with_errors(f"{shown}\n{shown}") == [(command, ignored)] * 2
+    assert parse_unit(f"{RUNNING}ExecStop={shown}\n").stop_commands == (command,)
 
 
 def test_a_missing_unit_does_not_exist() -> None:

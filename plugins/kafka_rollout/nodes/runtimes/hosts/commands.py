@@ -45,7 +45,11 @@ MISSING = "No such file"
 _NO_RIGHT = re.compile(r"Permission denied|(?:Operation|Access) (?:is )?not permitted|Access denied")
 _NO_WRITING = re.compile(r"Read-only file system|No space left on device|Disk quota exceeded")
 _NO_PROGRAM = re.compile(r"(\S+): (?:command )?not found")
-_COMMAND = re.compile(r"(?:\bpath=([^;{}]*?) ; )?argv\[\]=(.*?) ; (?:(?=\})|ignore_errors=(\w+))")
+# A group of the shell in argv[] has ` ; }` too: only that at the end of the line ends it, if nothing else does
+# (exec_status_info in src/systemctl/systemctl-show.c).
+_COMMAND = re.compile(
+    r"(?:\bpath=([^;{}]*?) ; )?argv\[\]=(.*?)(?: ; (?:ignore_errors=(\w+)|flags=)|(?: ;)?(?: \})?\s*$)", re.MULTILINE
+)
 
 
 def unusable(done: Done, sentence: str, *, remedy: str, user: str = "the SSH user") -> RolloutError:
