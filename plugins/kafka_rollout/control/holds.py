@@ -40,6 +40,7 @@ from kafka_rollout.run.events import Event, StoppedByOperator
 from kafka_rollout.run.projections.nodes import (
     expected_commands_s,
     expected_node_step_s,
+    has_acted_on_node,
     last_act_at,
     times_passed,
 )
@@ -107,7 +108,8 @@ class HeldError(TransientError):
 def due_pause(at: NodeRun, events: Sequence[Event]) -> str:
     """Return why the plan pauses before this node, and asks an approver; empty if it does not.
 
-    A batch that has begun, as `has_begun`, ends before the pause.
+    A batch that has begun, as `has_begun`, ends before the pause, and so does one of which this run has done a node
+    since the last pause. A node that somebody else moved to the release begins no batch.
     """
     terms = at.plan.terms
     if terms is None or not terms.pause_after or is_rollback_step(at.plan, at.release_step):
@@ -115,7 +117,10 @@ def due_pause(at: NodeRun, events: Sequence[Event]) -> str:
     if has_begun(at.run, at.release_step, at.release_step.batch_of(at.node_id), events):
         return ""
     steps_done = nodes_since_pause(events, at.plan)
-    if any((at.key, node_id) in steps_done for node_id in at.release_step.batch_of(at.node_id)):
+    if any(
+        (at.key, node_id) in steps_done and has_acted_on_node(events, at.key, node_id)
+        for node_id in at.release_step.batch_of(at.node_id)
+    ):
         return ""
     if terms.pause_after in PAUSES_ONCE and not _pauses_once(at.plan, events):
         return ""

@@ -334,6 +334,25 @@ def test_a_broker_that_lags_holds_the_batch_until_it_is_back(tmp_path: Path, clu
     assert {node.running for node in cluster.nodes.values()} == {R431}
 
 
+def test_a_pause_comes_before_a_batch_of_which_somebody_else_moved_a_node(
+    ports: ClusterPorts, cluster: FakeCluster
+) -> None:
+    request = Request(target=R431, scan=False, max_batch_size=3, pause_after="first-batch")
+    actions.plan_change(StepCall(ports=ports, request=request), RunOf.UPGRADE)
+    record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "planned maintenance")
+    cluster.nodes[13].running = cluster.nodes[13].installed = R431
+    run, reasons = Run(ports, ports.run.load_plan()), list[str]()
+
+    def refuses(what: ApprovalOf, why: str, has_replaced: bool) -> bool:
+        reasons.append(why)
+        return False
+
+    for _ in range(2):
+        assert not roll_release_steps(run, QUICK, continues=refuses)
+    assert reasons == ["The first batch is done, nodes 12, 15, which restarted together."] * 2
+    assert 16 not in cluster.stops
+
+
 def test_a_batch_that_is_split_ends_before_the_plan_pauses(ports: ClusterPorts, cluster: FakeCluster) -> None:
     request = Request(target=R431, scan=False, max_batch_size=3, pause_after="node")
     actions.plan_change(StepCall(ports=ports, request=request), RunOf.UPGRADE)
