@@ -224,7 +224,8 @@ def takes_request(
     """Give a command the options of a request, and the request as its parameter `request`.
 
     `keeps`: what this call does not name is as in the last call that started or continued the run, but for `defaults`.
-    A command with a parameter `options` gets, by name of the field, what both have named; one with `kept` that call.
+    A command with a parameter `options` gets, by name of the field, what both have named; one with `kept` that call;
+    one with `named` the names of the fields that this call has named.
 
     The options are those of the fields that one of the kinds of runs has. `plans_only`, `only`, `without`: fewer of
     them, by name of the field. `required`: fields that this command needs. `defaults`: of this command.
@@ -236,12 +237,14 @@ def takes_request(
     ]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        gets = {"options", "kept"} & signature(command).parameters.keys()
+        gets = {"options", "kept", "named"} & signature(command).parameters.keys()
 
         @wraps(command)
         def call(context: typer.Context, **given: Any) -> None:
             options = {one.name: given.pop(one.parameter) for one in shown}
             named = {one.name for one in shown if _is_named(context, one.parameter)}
+            if "named" in gets:
+                given["named"] = frozenset(named)
             kept = kept_call(given["cluster"], given["run"]) if keeps and given["run"] is not None else None
             if kept is not None:
                 left = kept.options.keys() & options.keys() - named - defaults.keys()

@@ -116,6 +116,7 @@ def _runner(
             answers=answers,
             services=services,
             progress=services.progress,
+            named=services.named,
             stop_asked=stop_asked,
             started=record_start,
         )
@@ -279,6 +280,8 @@ class ShellServices:
     progress: ProgressLines = field(default_factory=ProgressLines)
     says: SafeConsole = out
     """Where the paths of the report are printed."""
+    named: frozenset[str] = frozenset()
+    """The fields of the request that this call has named."""
     called: Called | None = None
     """The options that the next call of the run keeps; None for a command that continues no run as it began."""
     _has_monitor: bool = False

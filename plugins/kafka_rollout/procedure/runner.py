@@ -25,6 +25,7 @@ from kafka_rollout.model.plan import Lowering, Plan
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.observation.run import Run
+from kafka_rollout.planning.fields import declared_fields
 from kafka_rollout.planning.request import Request
 from kafka_rollout.preparation.frozen_plan import replace_coordinator_log_findings
 from kafka_rollout.preparation.state_comparison import refuse_unaccepted_differences
@@ -78,6 +79,8 @@ from kafka_rollout.run.view import RunView
 
 PLAN = "plan"  # id of the step that freezes the plan
 
+# Terms that a run takes from its plan alone. The gates take the others from the call, at least those of the plan.
+_FROZEN_TERMS = frozenset({"freeze_days", "max_under_replicated", "pause_after", "skip_conditions", "window"})
 _PAUSES = {
     ApprovalOf.PAUSE: ("planned pause", "Approve to continue with the next node."),
     ApprovalOf.SPLIT: (
@@ -112,6 +115,8 @@ class Runner:
     progress: ShowsProgress
     stop_asked: Callable[[], bool] = field(default=lambda: False)
     started: Callable[[], None] = field(default=lambda: None)
+    named: frozenset[str] = frozenset()
+    """Fields of the request that the caller named. The others have defaults, which ask for no change of a kept plan."""
     results: dict[str, Any] = field(default_factory=dict)
     plan: Plan | None = None
     error: RolloutError | None = None
@@ -383,6 +388,7 @@ class Runner:
         """Load the plan of a resumed run. A newer scan adds its findings."""
         plan = self.ports.run.load_plan()
         self._refuse_other_request(plan)
+        self._refuse_other_terms(plan)
         asked = self.request.accepted_topics
         if not set(asked) <= set(plan.accept_unavailable):
             raise UserError(
@@ -407,6 +413,18 @@ class Runner:
                 f"Run {self.ports.run_id} is a {kept.name} run to {plan.target}.",
                 remedy="Omit --run to start a new run.",
             )
+
+    def _refuse_other_terms(self, plan: Plan) -> None:
+        """Refuse what the approved plan decides in another way, so that no option is passed over in silence."""
+        for name in sorted(self.named & _FROZEN_TERMS) if plan.terms is not None else ():
+            planned, asked = getattr(plan.terms, name), getattr(self.request, name)
+            if asked != planned:
+                option = next(one.option for one in declared_fields(type(self.request)) if one.name == name)
+                raise UserError(
+                    f"The plan of run {self.ports.run_id} was made with another value of {option}: "
+                    f"{planned if planned or planned == 0 else 'none'}.",
+                    remedy=f"Omit {option}, or start a new run.",
+                )
 
     def _approve(self, task_id: str, step: ApprovalStep) -> None:
         self._planned = True

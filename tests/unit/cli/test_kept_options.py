@@ -121,6 +121,26 @@ def test_an_empty_text_takes_a_kept_list_back(tmp_path: Path, shell: Shell) -> N
     assert [read(called)["accept_unavailable"] for called in kept(tmp_path)[1]] == [["tmp-*"], [""]]
 
 
+@pytest.mark.parametrize(
+    ("first", "later"),
+    [
+        ("", "--pause-after first-node"),
+        ("--pause-after node", "--pause-after="),
+        ("--max-under-replicated 0", "--max-under-replicated 2"),
+        ("", "--freeze-days 2027-01-01"),
+    ],
+)
+def test_a_term_that_the_kept_plan_has_in_another_way_is_refused(
+    tmp_path: Path, shell: Shell, cluster: FakeCluster, first: str, later: str
+) -> None:
+    shell(UPGRADE, PLAIN, first, REFUSED)
+    run, _ = kept(tmp_path)
+    code, said = shell(UPGRADE, "--run", run, later, APPROVED)
+    option, planned = later.partition(" ")[0].rstrip("="), first.partition(" ")[2] or "none"
+    assert (code, cluster.stops) == (2, [])
+    assert said.endswith(f"another value of {option}: {planned}. Omit {option}, or start a new run.\n")
+
+
 @pytest.mark.parametrize("option", ["pin-min-insync-replicas", "traffic"])
 def test_a_kept_switch_is_taken_back(tmp_path: Path, shell: Shell, option: str) -> None:
     shell(UPGRADE, PLAIN, f"--{option}", REFUSED)

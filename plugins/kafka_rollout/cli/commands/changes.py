@@ -48,6 +48,7 @@ def command_of_kind(kind: RunOf) -> Callable[..., None]:
         request: Request,
         options: Mapping[str, str],
         kept: Called | None,
+        named: frozenset[str],
         approve_as: Approver = None,
         reason: ApprovalReason = None,
         yes: Yes = False,
@@ -67,6 +68,7 @@ def command_of_kind(kind: RunOf) -> Callable[..., None]:
             ports, answers, services = opened
             if request.target is not None:
                 ports.catalogue.get(request.target)  # an unknown release is refused before the cluster is asked
+            services.named = named
             services.called = Called(options=options, command_config=show.credentials())
             answers = replace(answers, accepts=tuple(accept_unknown or ()))
             code = run_procedure(KINDS[kind].procedure, ports, request, answers, services)
