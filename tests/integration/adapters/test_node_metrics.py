@@ -24,6 +24,7 @@ from kafka_rollout.nodes.metrics import NodeMetricsReader
 from kafka_rollout.releases.facts import Release
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.feature_harness import Command
+from tests.integration.harness.shell import DRY_RUN
 from tests.releases import NEWEST
 from tests.waiting import wait_until
 from tools.demo.local_cluster import LocalCluster
@@ -219,6 +220,6 @@ def send_fetch_0(node: NodeSpec) -> None:
 
 
 def old_clients(cluster: LocalCluster, command: Command) -> list[str]:
-    _, out, err = command(cluster, "plan --to 4.3.1 --json")
+    _, out, err = command(cluster, f"{' '.join(DRY_RUN)} --to 4.3.1 --json")
     assert out, err
     return [one["sentence"] for one in json.loads(out)["plan"]["findings"] if one["code"].startswith("OLD-CLIENTS")]

@@ -198,23 +198,23 @@ def test_bad_input_is_one_sentence_that_names_it_and_leaves_nothing_behind(
 ) -> None:
     before = levels_by_node(cluster, tmp_path)
     for words, said in (
-        ("update --upgrade no.such.version:1", "Feature no.such.version does not exist"),
-        ("update --downgrade no.such.version:1", "Feature no.such.version does not exist"),
-        ("update --upgrade group.version:99", "group.version 99 does not exist"),
-        (f"update --downgrade {METADATA_VERSION}:99 --unsafe", f"{METADATA_VERSION} 99 does not exist"),
-        ("update --upgrade group.version:1 --downgrade group.version:0", "There are two requests for group.version"),
-        ("update --upgrade group.version:1 --delete group.version", "There are two requests for group.version"),
-        ("update --upgrade group.version", "'group.version' is not in the form feature=level"),
-        ("update --upgrade group.version:99999", "'group.version:99999' has a level above 32767"),
-        ("update --delete group,version:1", "'version:1' is not a feature name"),
-        ("update", "The request must contain either features or a release"),
+        ("set --upgrade no.such.version:1", "Feature no.such.version does not exist"),
+        ("set --downgrade no.such.version:1", "Feature no.such.version does not exist"),
+        ("set --upgrade group.version:99", "group.version 99 does not exist"),
+        (f"set --downgrade {METADATA_VERSION}:99 --unsafe", f"{METADATA_VERSION} 99 does not exist"),
+        ("set --upgrade group.version:1 --downgrade group.version:0", "There are two requests for group.version"),
+        ("set --upgrade group.version:1 --delete group.version", "There are two requests for group.version"),
+        ("set --upgrade group.version", "'group.version' is not in the form feature=level"),
+        ("set --upgrade group.version:99999", "'group.version:99999' has a level above 32767"),
+        ("set --delete group,version:1", "'version:1' is not a feature name"),
+        ("set", "The request must contain either features or a release"),
         (
-            "update --release-version 4.2.1 --delete group.version",
+            "set --release-version 4.2.1 --delete group.version",
             "The request must contain either features or a release",
         ),
-        ("update --release-version 9.9.9 --safe", "9.9.9"),
-        ("downgrade-all --release-version 9.9.9", "9.9.9"),
-        ("downgrade-all --release-version latest", "latest"),
+        ("set --release-version 9.9.9 --safe", "9.9.9"),
+        ("set --action downgrade-all --release-version 9.9.9", "9.9.9"),
+        ("set --action downgrade-all --release-version latest", "latest"),
     ):
         code, told, error = command(cluster, f"features {words} {YES}")
         assert (code, told) == (2, ""), (words, code, told, error)

@@ -27,6 +27,7 @@ from tests.integration.conftest import MakeCluster
 from tests.integration.harness.feature_harness import Command
 from tests.integration.harness.planted_configs import predict, restart_on, set_configs, set_quota
 from tests.integration.harness.security.secured import certificate
+from tests.integration.harness.shell import DRY_RUN
 from tests.waiting import wait_until
 from tools.demo.local_cluster import LocalCluster
 
@@ -245,7 +246,7 @@ def test_the_plan_finds_what_stops_4_3_1_and_what_is_lost_after_a_rollback_and_t
 
 
 def findings_of_plan(cluster: LocalCluster, command: Command, target: str) -> dict[str, str]:
-    code, out, err = command(cluster, f"plan --to {target} --json")
+    code, out, err = command(cluster, f"{' '.join(DRY_RUN)} --to {target} --json")
     found = json.loads(out)["plan"]["findings"]
     assert code == (3 if any(one["severity"] == "blocker" for one in found) else 0), err
     return {
