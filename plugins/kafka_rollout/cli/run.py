@@ -43,7 +43,7 @@ from kafka_rollout.roll.gate_checks import policy_of
 from kafka_rollout.roll.loop import Roll, open_nodes, roll_of, start_again
 from kafka_rollout.roll.node import refuse_restart
 from kafka_rollout.roll.walk import wait_until_back
-from kafka_rollout.run.events import ApprovalOf, Called, Decision, newest
+from kafka_rollout.run.events import Approval, ApprovalOf, Called, Decision, StartedAtShell, has, newest
 from kafka_rollout.run.ports import Answers, Question
 from kafka_rollout.run.projections.approvals import find_doubts
 from kafka_rollout.run.projections.nodes import (
@@ -68,6 +68,13 @@ def run_procedure(
     result."""
     if not request.dry_run:
         ports.cluster.refuse_unmanaged()
+    events = ports.run.events()
+    if request.dry_run and (has(events, Approval) or has_acted(events)):
+        raise UserError(
+            f"Run {ports.run_id} was approved: a dry run in it would hide what it does.",
+            remedy="Omit --run to start a new dry run.",
+        )
+    services.is_new = not events
     with _runner(procedure, ports, request, answers, services) as runner:
         done = runner.run()
     if request.dry_run and runner.plan is None:
@@ -77,7 +84,7 @@ def run_procedure(
         if plan.exit_code == 0 and ports.cluster.manages_nodes and (plan.release_steps or plan.feature_changes):
             say(f"To carry out this plan: {command_of(Run(ports, plan))} {SIGNED}", err)
         return plan.exit_code
-    return 0 if done else _stopped(ports)
+    return 0 if done else _stopped(ports, asks=runner.asks)
 
 
 def roll_back_run(
@@ -147,8 +154,10 @@ def _interrupted(ports: ClusterPorts, plan: Plan | None) -> StoppedError:
     )
 
 
-def _stopped(ports: ClusterPorts) -> int:
+def _stopped(ports: ClusterPorts, *, asks: bool = False) -> int:
+    """`asks`: the next call must have the answer of an approver."""
     command = command_of(Run(ports, ports.run.load_plan()))
+    command += f" {SIGNED}" if asks and SIGNED not in command else ""
     say(f"Stopped at a safe point. Continue with: {command}", err)
     return StoppedError.exit_code
 
@@ -284,6 +293,8 @@ class ShellServices:
     """The fields of the request that this call has named."""
     called: Called | None = None
     """The options that the next call of the run keeps; None for a command that continues no run as it began."""
+    is_new: bool = False
+    """This call began the run."""
     _has_monitor: bool = False
     _has_traffic: bool = False
 
@@ -346,6 +357,8 @@ class ShellServices:
 
         plan = self.ports.run.load_plan()
         if dry_run and self.called is not None:  # its run can be carried out, with the same options
+            if self.is_new:  # who made the plan is its starter
+                self.ports.run.record(StartedAtShell(starter=shell_responder()))
             options = {name: value for name, value in self.called.options.items() if name != "dry_run"}
             record_call(self.ports, replace(self.called, options=options))
         _, page, data = write_run_report(Run(self.ports, plan), dry_run=dry_run)

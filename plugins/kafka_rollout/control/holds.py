@@ -29,7 +29,7 @@ from kafka_rollout.gates.control import (
     window_condition,
 )
 from kafka_rollout.gates.gate import Gate, GateCheck, GateCondition, GateKind
-from kafka_rollout.model.plan import Plan, ReleaseStep
+from kafka_rollout.model.plan import ReleaseStep
 from kafka_rollout.model.topology import AppliesTo, OutsideCondition
 from kafka_rollout.observation.cluster_ports import ReadPorts, at_once
 from kafka_rollout.observation.node_steps import has_begun, is_rollback_step, stop_is_under_way
@@ -122,7 +122,7 @@ def due_pause(at: NodeRun, events: Sequence[Event]) -> str:
         for node_id in at.release_step.batch_of(at.node_id)
     ):
         return ""
-    if terms.pause_after in PAUSES_ONCE and not _pauses_once(at.plan, events):
+    if terms.pause_after in PAUSES_ONCE and find_pause_answer(events, at.plan) is not None:
         return ""
     done = [node_id for _, node_id in steps_done]
     compared = {*done[-1:], at.node_id} if done and terms.pause_after == RACK else set()
@@ -134,12 +134,6 @@ def due_pause(at: NodeRun, events: Sequence[Event]) -> str:
     step = at.plan.release_steps[0]
     first_batch = () if step.first_batch is None else step.batches[step.first_batch].node_ids
     return find_due_pause(terms.pause_after, done, at.node_id, at.ports.racks, first_batch=first_batch)
-
-
-def _pauses_once(plan: Plan, events: Sequence[Event]) -> bool:
-    """Return whether the one pause of the run is still to come. Nodes that only register again run the release."""
-    registers_only = plan.registration_step is not None and not plan.changes_release
-    return not registers_only and find_pause_answer(events, plan) is None
 
 
 def refuse_unproved_pause(run: Run) -> None:

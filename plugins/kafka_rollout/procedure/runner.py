@@ -115,6 +115,8 @@ class Runner:
     progress: ShowsProgress
     stop_asked: Callable[[], bool] = field(default=lambda: False)
     started: Callable[[], None] = field(default=lambda: None)
+    asks: bool = False
+    """This call ended at a question of the plan: the next one needs the answer of an approver."""
     named: frozenset[str] = frozenset()
     """Fields of the request that the caller named. The others have defaults, which ask for no change of a kept plan."""
     results: dict[str, Any] = field(default_factory=dict)
@@ -483,12 +485,15 @@ class Runner:
         title, effect = _PAUSES[what]
         if has_replaced and not self.answers.present:
             self.progress.say(f"{title}: {why} Check the cluster, then continue with the next call")
+            self.asks = True
             return False
         body = f"**{title.capitalize()}**\n\n{why}\n\n{effect}"
         with lock.keep_lock(self.ports):
-            answer = self.answers.ask(Question(what=what, body=body))
+            answer = ask(self.ports, self.answers, Question(what=what, body=body))
         if answer is None:
-            raise RefusedError(f"The run waits: {title}. {why}", remedy="Continue with --as NAME and --reason REASON.")
+            self.progress.say(f"{title}: {why} The run waits for the answer of an approver")
+            self.asks = True
+            return False
         shown: Any = {"responder": answer.responder, "text": body}
         record_approval(self.ports, what, answer.by, answer.decision, answer.reason, **shown)
         if answer.decision != Decision.APPROVED:

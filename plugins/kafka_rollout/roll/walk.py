@@ -16,6 +16,7 @@ from kafka_rollout.roll import loop
 from kafka_rollout.roll.gate_checks import gate_failure
 from kafka_rollout.roll.loop import BatchStatus, BatchWatch, Roll
 from kafka_rollout.run.events import ApprovalOf, Event, Rolled, RolledBack, StoppedByOperator, newest
+from kafka_rollout.run.projections.open_batches import passed_node_steps
 from kafka_rollout.run.step_events import Rehearsed
 
 _REPLACE_TRIES = 5
@@ -53,8 +54,8 @@ def roll_release_steps(
 
     Returns True if every node runs the target, False if `stop_asked` or `continues` ended the run between batches.
     `continues` asks an approver: at a pause of the plan (PAUSE), and for a batch that cannot be stopped together
-    (SPLIT). Its arguments: what, the reason, and whether this call has replaced a node. It records the answer. Raises
-    the errors of the steps; the run then stays where it stopped.
+    (SPLIT). Its arguments: what, the reason, and whether this call has replaced a node, or watched its gate after the
+    start. It records the answer. Raises the errors of the steps; the run then stays where it stopped.
     """
     walk = _Walk(
         roll=loop.roll_of(run),
@@ -177,9 +178,10 @@ class _Walk:
                     raise
                 self._say(batch, f"cannot be stopped now: {error.sentence}")
                 clock.sleep(self.policy.interval_s)
+        is_watched = not passed_node_steps(self.roll.run.history.events()).issuperset(batch.key)
         self._wait(batch, watch, loop.gate_after)
         self.left -= 1
-        self.has_replaced |= has_acted
+        self.has_replaced |= has_acted or is_watched  # nobody has looked at it since
         took = clock.monotonic() - began
         if has_acted:
             self.took.append(took)

@@ -322,10 +322,9 @@ class RunView:
     @property
     def starter(self) -> str:
         """The user of Airflow or of the shell who started the run; empty if unknown."""
-        first = self.events[0] if self.events else None
-        if isinstance(first, StartedAtShell):
-            return first.starter.user
-        return next((begun.triggered_by for begun in self.all(Begun)), "")
+        by_airflow = (begun.triggered_by for begun in self.all(Begun))
+        at_shell = (started.starter.user for started in self.all(StartedAtShell))
+        return next(by_airflow, next(at_shell, ""))
 
     @property
     def has_acted(self) -> bool:

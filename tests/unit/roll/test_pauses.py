@@ -466,6 +466,19 @@ def test_a_plan_that_was_rolled_back_pauses_again_at_the_same_places(
     assert pause.reasons == [reasons[0], *reasons]
 
 
+def test_a_pause_that_nobody_answered_is_due_after_a_rollback_that_ended_early(
+    ports: ClusterPorts, cluster: FakeCluster, approved: Callable[..., Plan]
+) -> None:
+    plan, policy = approved("2026-12-01 12:00", pause_after="first-node"), GatePolicy(checks=1)
+    pause = Continues(ports, False, False)
+    assert not roll_release_steps(Run(ports, plan), policy, continues=pause)
+    record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "errors of clients")
+    assert not roll_back(Run(ports, plan), policy, stop_asked=lambda: True)
+    record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "repaired")
+    assert not roll_release_steps(Run(ports, plan), policy, continues=pause)
+    assert (cluster.stops, pause.reasons) == ([2], ["The first node is done: 2."] * 2)
+
+
 @pytest.mark.parametrize(("done", "is_due"), [([2, 3, 11, 12], False), ([2, 3, 11, 13, 12], True), ([2], False)])
 def test_a_plan_pauses_after_the_first_batch_of_several(done: list[int], is_due: bool) -> None:
     found = find_due_pause("first-batch", done, 14, {}, first_batch=(12, 13))

@@ -333,9 +333,10 @@ def _was_repeated(events: Sequence[Event], asked: Asked | None) -> bool:
 def record_decision(context: Context, ports: ClusterPorts, what: str, answer: Answer) -> Approval:
     """Record the decision. Rolling back and stopping fail the task, so no later task begins.
 
-    An answer that continues ends the pause of the plan that the request was about.
+    An answer that continues ends the pause of the plan that the request was about: that one whose text it names.
+    Airflow's form keeps the text of the first request of a task.
     """
-    asked = newest_request(context, ports)
+    asked = answered_request(context, ports, answer)
     reason = answer.reason or NO_REASON
     shorten_lease(ports, f"{what}: {answer.decision}")
     given = recorded_with(context, ports, answer)

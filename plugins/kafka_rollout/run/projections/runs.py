@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kafka_rollout.gates.gate import GateKind
-from kafka_rollout.model.plan import Plan
+from kafka_rollout.model.plan import Plan, reversed_key
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.run.events import (
     Approval,
@@ -28,6 +28,8 @@ from kafka_rollout.run.events import (
 )
 from kafka_rollout.run.step_events import (
     GatePassed,
+    Started,
+    Stopping,
 )
 from kafka_rollout.run.view import CHANGES
 
@@ -136,8 +138,10 @@ def nodes_since_pause(events: Sequence[Event], plan: Plan) -> tuple[tuple[str, i
     done: dict[tuple[str, int], None] = {}
     for event in events:
         match event:
-            case Approval() if event is answer or (event.what, event.decision) == _ROLLS_BACK:
+            case Approval() if event is answer:
                 done.clear()
+            case Stopping() | Started():
+                done.pop((reversed_key(event.release_step), event.node_id), None)
             case GatePassed(ref=ref) if ref.kind is GateKind.AFTER_START and ref.release_step in release_steps:
                 done[str(ref.release_step), int(ref.node_id or 0)] = None
     return tuple(done)
