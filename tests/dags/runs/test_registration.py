@@ -48,7 +48,7 @@ def test_a_run_that_finalizes_later_restarts_no_node_twice_and_the_next_run_does
     state, states, record = runs.run(finalize="later", pause_after="first-node")
     assert state == "success", states
     assert node_steps(record) == one_by_one(AGAIN, [2, 3])
-    assert runs.asked == ["approve_plan", "approve_finalize"]
+    assert runs.asked == ["approve_plan", "roll.gate_before[1]", "approve_finalize"]
     assert "Roll back" not in runs.offered["approve_finalize"], "no node moved to another release"
     assert outcome(record) == "finished"
 
