@@ -930,3 +930,17 @@ def test_a_path_that_must_not_exist_for_a_start_blocks(site: Host, lines: str, e
     for releases in ((NEW,), ()):
         state = site.read({}, *CONFIGURATION.split(), unit=START, file=file, releases=releases)
         assert shown(site.findings(state, releases)) == expected
+
+
+def test_a_lock_that_the_start_itself_makes_does_not_block(site: Host) -> None:
+    """The node runs with it, and its end removes it."""
+    site.write("etc/kafka.lock")
+    file = "[Unit]\nConditionPathExists=!HOME/etc/kafka.lock\n"
+    of_script = [("touch HOME/etc/kafka.lock",), ("touch $DIRECTORY/kafka.lock",)]
+    for lines in of_script:
+        state = site.read({}, *CONFIGURATION.split(), unit=START, file=file, lines=lines)
+        assert site.findings(state) == []
+    state = site.read({}, *CONFIGURATION.split(), unit=START, file=file, opened=["HOME/etc/kafka.lock"])
+    assert site.findings(state) == []
+    state = site.read({}, *CONFIGURATION.split(), unit=START, file=file, lines=("touch HOME/etc/other.lock",))
+    assert shown(site.findings(state)) == [("START-PATH-PRESENT", "blocker")]

@@ -65,7 +65,7 @@ _CONDITIONS = (StartFileKind.CONDITION, StartFileKind.BARRED)
 _FIRST = (StartFileKind.CONFIGURATION, StartFileKind.IDENTITY)
 _NO_FOLDER = "/.kafka-rollout-no-release"
 _SHELLS = frozenset({"sh", "bash", "dash", "ksh", "zsh"})
-_PASSING = ("/run/", "/var/run/")  # of locks that a process makes and removes
+_PASSING = ("/run/", "/var/run/", "/var/lock/")  # of locks that a process makes and removes
 _YES = ("yes", "true", "on", "1")
 _PRIVILEGED = re.compile(r"[-@:|]*[+!]")
 _USES = {
@@ -129,7 +129,9 @@ def read_start_paths(
     of_file, privileged, problem = _names_of_unit_file(commands, node, variables or {})
     shown = commands.run(node, f"LC_ALL=C systemctl show --property={_PROPERTIES} {service.unit}").out.splitlines()
     named, directory = _names_of_unit(shown, privileged, variables or {})
-    named += of_file
+    named += [
+        one for one in of_file if one.kind is not StartFileKind.BARRED or not _is_lock(one.path, lines, facts.opened)
+    ]
     named += [one for line in wrapper for one in _names_of_start(_OUTPUT.sub("", line))]
     named.append(_Named(StartFileKind.CONFIGURATION, service.configuration_file, is_of_unit=False))
     named += [
@@ -315,6 +317,13 @@ def _names_of_unit_file(
     ]
     texts = (put_in(text.lstrip("-@:|+!"), variables) for text in commands_as_root)
     return found, frozenset(path for text in texts for path in paths_in(text)), ""
+
+
+def _is_lock(path: str, lines: Sequence[str], opened: Sequence[str]) -> bool:
+    """Return whether the start itself can make a path, and remove it at its end. `lines`: of its scripts, which can
+    name the folder by a variable. `opened`: by the process."""
+    name = re.compile(rf"/{re.escape(posixpath.basename(path))}(?![\w./-])")
+    return path in opened or any(name.search(line) for line in lines)
 
 
 def paths_of_root(commands: HostCommands, node: NodeSpec, variables: Mapping[str, str]) -> frozenset[str] | None:
