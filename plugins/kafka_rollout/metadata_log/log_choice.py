@@ -150,7 +150,7 @@ def _refuse_minority(quorum: Collection[int], read: Collection[int], not_read: M
         f"are needed to find every committed record. Missing: {few(missing)}.",
         remedy=f"{START_ONCE} Restore the other directories. Nothing was changed."
         if any(INTERRUPTED in reason for reason in missing)
-        else "Restore the directories of the other voters, then repeat the step. Nothing was changed.",
+        else "Name or restore the directories of the other voters, then repeat the step. Nothing was changed.",
     )
 
 

@@ -25,7 +25,7 @@ from kafka_rollout.airflow.common.base import (
     frozen_plan,
     record_step,
 )
-from kafka_rollout.airflow.gates.batch_trigger import BatchTrigger, GateOf, Told, place_of_instance
+from kafka_rollout.airflow.gates.batch_trigger import CONTINUE, BatchTrigger, GateOf, Told, place_of_instance
 from kafka_rollout.base.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.control.approval import renew_invalid_approval
 from kafka_rollout.lowering import offline
@@ -51,6 +51,7 @@ _MEANINGS = {
         "Start the nodes again that this run stopped and that failed; a process that hangs in its shutdown is killed. "
         "If the approval is invalid, this answer approves the plan again in your name."
     ),
+    Decision.STOP_HERE: f"End the run here. Nothing is undone, and a node that is down stays down. {CONTINUE}",
     Decision.SPLIT: "Restart the nodes of this batch in parts that can be stopped together now.",
 }
 _NOTE = "This task can ask several times. The reason above is that of its first request."

@@ -128,7 +128,7 @@ def install(
                 what = "being undone" if one.state == InstallState.UNDOING else "not finished"
                 raise RefusedError(
                     f"The installation of {one.snapshot} in {folder.log} is {what}.",
-                    remedy=f"Run: kafka-rollout metadata install --undo --log-dir {folder.root}.",
+                    remedy=f"Run `kafka-rollout metadata install --undo --log-dir {folder.root}`.",
                 )
         if backup is not None and ours and backup.state == InstallState.INSTALLED:
             return f"{new.name} is already installed in {folder.log}; the backup is {backup.folder}."

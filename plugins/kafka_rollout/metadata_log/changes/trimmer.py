@@ -101,7 +101,7 @@ def trim(
         if backup is not None and backup.state == TrimState.UNDOING:
             raise UserError(
                 f"The undo of the trim in {backup.folder} is not finished.",
-                remedy=f"Run: kafka-rollout metadata trim --undo --log-dir {folder.root}.",
+                remedy=f"Run `kafka-rollout metadata trim --undo --log-dir {folder.root}`.",
             )
         if backup is None or backup.state == TrimState.TRIMMED or not _still_fits(folder, backup):
             plan = plan_of(folder)

@@ -59,8 +59,8 @@ HOST_RIGHT_EXCESS = FindingCode(
     "HOST-RIGHT-EXCESS",
     WARNING,
     "sudo permits the SSH user more as root than the printed file.",
-    "A run does not need them. Save the file that `kafka-rollout inventory rights --host NAME` prints as the last of "
-    "/etc/sudoers.d (zz-kafka-rollout). Remove what is listed then, or limit it to other users, such as "
+    "A run does not need them. Save the file that `kafka-rollout inventory rights --cluster NAME --host HOST` prints "
+    "as the last of /etc/sudoers.d (zz-kafka-rollout). Remove what is listed then, or limit it to other users, such as "
     "`Defaults:ALL,!rollout` (docs/hosts.md).",
 )
 CONFIGURATION_OWNER = FindingCode(

@@ -427,14 +427,14 @@ def _switched(
         remedy = (
             f"Copy {now} to a folder that no run switches, for example to "
             f"/etc/kafka/{posixpath.basename(paths[0].path)}, and {name_it}. Print the sudoers file again "
-            "(`kafka-rollout inventory rights --of hosts`), and restart the node."
+            "(`kafka-rollout inventory rights --cluster NAME --of hosts`), and restart the node."
         )
     elif kind is StartFileKind.IDENTITY:
         result = "The node would start without its data or not at all."
         remedy = (
             f"On one node after the other, stop {service.unit}, move {now} to a folder that no run switches, for "
             f"example below /var/lib/kafka, {name_it}, and start {service.unit}. Then print the sudoers file again "
-            "(`kafka-rollout inventory rights --of hosts`)."
+            "(`kafka-rollout inventory rights --cluster NAME --of hosts`)."
         )
     elif fate is Fate.OTHER:
         subject, severity = f"{subject}, other content", WARNING

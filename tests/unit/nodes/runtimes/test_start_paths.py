@@ -293,7 +293,7 @@ def test_a_move_out_of_the_folders_of_releases_is_the_remedy_of_a_configuration(
     assert (found.code, found.severity.value) == SWITCHED
     assert "another configuration" in found.sentence
     assert "/etc/kafka/server.properties" in found.remedy
-    assert "inventory rights --of hosts" in found.remedy
+    assert "inventory rights --cluster NAME --of hosts" in found.remedy
     moved = EXEC.format("HOME/kafka/bin/kafka-server-start.sh HOME/etc/server.properties")
     assert host.findings(host.read({}, *CONFIGURATION.split(), unit=moved)) == []
 
