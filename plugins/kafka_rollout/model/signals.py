@@ -40,10 +40,11 @@ _HARMLESS = (
 )
 _VERB_FIRST_NAME = ("service", "invoke-rc.d", "rc-service")
 _REFERENCE = re.compile(r"\$\{?(\w+|[@*$!?#-])")
-_REFERENCE_ALONE = re.compile(r"\$\{?(\w+)\}?")
+_REFERENCE_ALONE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 _POSITIONAL = re.compile(r"\d+|[@*]")
 _OWN = frozenset(("MAINPID", "$", "!", "?", "#", "-"))
-_FILE_PATTERN = re.compile(r"[*?\[]|^/proc\b")
+_FILE_PATTERN = re.compile(r"[*?\[(`]|^/proc\b")
+_OF_ONE_FILE = re.compile(r"\$\((?:dirname|basename|hostname|readlink) [^()*?\[]*\)")
 _FUNCTION = re.compile(r"(?:^|[;\n])\s*(?:function\s+)?(\w+)\s*\(\s*\)\s*\{?")
 _SHELL_CODE = re.compile(
     r"(\b(?:(?:ba|da|k|z)?sh|su|runuser|sudo)\b[^|;&\n'\"]*?\s-\w*c\s+)(?:'([^'\n]*)'|\"((?:\\.|[^\"\\\n])*)\")"
@@ -52,7 +53,6 @@ _FILTER = re.compile(r"--(node-id|process-role)=([^ '\"]*)")
 _ROLES = re.compile(r"[a-z, ]+")
 # A pattern whose text shows whether it is in a command line.
 _PLAIN = re.compile(r"(?:[\w/=, -]|\\?\.|\[[\w/]\])+")
-_DEPTH = 8
 # Options without an argument, then options with one; those that are in neither are not known.
 _OF_PGREP = ("cfilanowxehLHA", "dPFgGOqstuUr")
 _LONG_OF_PGREP = (
@@ -147,6 +147,9 @@ class StopText:
     def passed(self) -> tuple[str, ...]:
         """The words that the calls of its functions and the call of the script pass."""
         found = [*self.arguments]
+        for part in self.parts:
+            if match := re.search(r"\bset\s+--\s(.*)", part, re.DOTALL):
+                found += _words(match[1])
         for name in self.functions:
             for part in self.parts:
                 for match in re.finditer(rf"(?<![\w./$-]){name}\s(?!\s*\()(.*)", part, re.DOTALL):
@@ -169,9 +172,18 @@ class StopText:
                         return True
         return False
 
+    def _put_in(self, word: str) -> str:
+        """Return a word with the variables that have one value, a text."""
+
+        def value(reference: re.Match[str]) -> str:
+            texts = [one.strip("'\"") for one in self.values.get(reference[1] or reference[2], ())]
+            return texts[0] if len(texts) == 1 and re.fullmatch(r"[\w./@-]+", texts[0]) else reference[0]
+
+        return _REFERENCE_ALONE.sub(value, word)
+
     def _program(self, reference: re.Match[str]) -> str:
         """Return the program that a variable has, else the reference itself."""
-        programs = (one.strip("'\"") for one in self.values.get(reference[1], ()))
+        programs = (one.strip("'\"") for one in self.values.get(reference[1] or reference[2], ()))
         return next((one for one in programs if _SIGNALS.match(one) or _MANAGER.match(one)), reference[0])
 
     def _is_managed(self, program: str, words: Sequence[str]) -> bool:
@@ -185,7 +197,7 @@ class StopText:
         return program != "systemctl" or len(names) == 1 or not all(map(self._is_own_unit, names[1:]))
 
     def _is_own_unit(self, name: str) -> bool:
-        return name in (self.unit, self.unit.removesuffix(".service"))
+        return self._put_in(name) in (self.unit, self.unit.removesuffix(".service"))
 
     def _signals(self, program: str, rest: str, process: KafkaProcess, source: str | None) -> bool:
         words = _words(rest)
@@ -246,24 +258,31 @@ class StopText:
             return not is_plain or not process.roles or {*roles.split(",")} == own
         return True
 
-    def _holds(self, word: str, process: KafkaProcess, depth: int = 0) -> bool:
-        """Return whether a word can be the number of the process, or with other numbers."""
-        if depth > _DEPTH:
-            return True
+    def _holds(self, word: str, process: KafkaProcess, seen: set[str] | None = None) -> bool:
+        """Return whether a word can be the number of the process, or with other numbers. `seen`: variables and
+        functions that are already judged."""
+        seen = set() if seen is None else seen
         if word.startswith("|"):
-            return self._prints(word[1:], process, depth + 1)
+            return self._prints(word[1:], process, seen)
         literal = ""
         for atom in _atoms(word):
             if atom.startswith(("$(", "`")) and len(atom) > 1:
-                if self._prints(_inner(atom), process, depth + 1):
+                if self._prints(_inner(atom), process, seen):
                     return True
             else:
                 literal += atom
-        for name in _REFERENCE.findall(literal):
-            if name in _OWN:
+        if "$(" in literal or "`" in literal:
+            return True
+        names = ("@" if _POSITIONAL.fullmatch(name) else name for name in _REFERENCE.findall(literal))
+        for name in names:
+            if name in seen or (name in _OWN and name not in self.values):
                 continue
-            texts = self.passed if _POSITIONAL.fullmatch(name) else self.values.get(name, ())
-            if not texts or any(self._holds(one, process, depth + 1) for text in texts for one in _words(text, name)):
+            seen.add(name)
+            texts = self.passed if name == "@" else self.values.get(name, ())
+            # Of `PID=${PID:-}`, the environment has the value.
+            if all(name in _REFERENCE.findall(text) for text in texts) or any(
+                self._holds(one, process, seen) for text in texts for one in _words(text, name)
+            ):
                 return True
         left = re.sub(r"\$\{?(?:\w+|[@*$!?#-])", "", literal).strip()
         if left.isdigit():
@@ -272,10 +291,9 @@ class StopText:
             return True  # -1: every process; else a process group
         return re.search(r"\w", left) is not None and (_PLAIN.fullmatch(left) is None or left in _names(process))
 
-    def _prints(self, text: str, process: KafkaProcess, depth: int = 0) -> bool:
+    def _prints(self, text: str, process: KafkaProcess, seen: set[str] | None = None) -> bool:
         """Return whether the output of a command can have the number of the process."""
-        if depth > _DEPTH:
-            return True
+        seen = set() if seen is None else seen
         text = text.strip()
         if text.startswith("<") and not text.startswith("<("):
             return self._is_many(text[1:].strip())
@@ -292,7 +310,7 @@ class StopText:
             return True
         program, words = posixpath.basename(words[0]), words[1:]
         if program in _SAYERS:
-            return any(self._holds(word, process, depth + 1) for word in words)
+            return any(self._holds(word, process, seen) for word in words)
         if program in _READERS:
             return self._reads_many(program, words, first)
         if program in ("pgrep", "pidof", "pidofproc"):
@@ -303,8 +321,11 @@ class StopText:
             call = _parse(words, "", "p", ("value", "property"))
             shows_pid = call.values("p", "property") == ["MainPID"]
             return not (shows_pid and call.names[:1] == ("show",) and all(map(self._is_own_unit, call.names[1:])))
+        if f"{program}()" in seen:
+            return False
+        seen.add(f"{program}()")
         body = [one for one in self.functions.get(program, ()) if _prints_something(one)]
-        return not body or any(self._prints(one, process, depth + 1) for one in body)
+        return not body or any(self._prints(one, process, seen) for one in body)
 
     def _reads_many(self, program: str, words: Sequence[str], text: str) -> bool:
         """Return whether a command that prints files reads others than one that the text names."""
@@ -313,11 +334,11 @@ class StopText:
             files = files[-1:] if files and re.search(r"[/$]", files[-1]) and " " not in files[-1] else []
         if not files and (match := re.search(r"<\s*([^\s<(]+)", text)):
             files = [match[1]]
-        return not files or any(map(self._is_many, files))
+        return len(files) != 1 or self._is_many(files[0])
 
     def _is_many(self, file: str) -> bool:
         texts = [file, *(text for name in _REFERENCE.findall(file) for text in self.values.get(name, ()))]
-        return any(_FILE_PATTERN.search(text.strip("'\"")) for text in texts)
+        return any(_FILE_PATTERN.search(_OF_ONE_FILE.sub("", text).strip("'\"")) for text in texts)
 
     def _selects(self, program: str, words: Sequence[str], process: KafkaProcess) -> bool:
         """Return whether a command that finds processes finds this one, or if that is unknown."""
@@ -392,6 +413,7 @@ class StopText:
 
     def _can_match(self, pattern: str, process: KafkaProcess, *, ignores_case: bool = False) -> bool:
         """Return whether a pattern can match the command line of a process."""
+        pattern = self._put_in(pattern)
         if not (process.pid and process.command):  # nobody has seen it: it differs in the file alone
             own = re.sub(r"\\|\[([\w/])\]", r"\1", pattern)
             if not self.configuration or self.configuration not in own or process.configuration == self.configuration:
@@ -427,8 +449,12 @@ def _can_be(pattern: str, shown: str, *, ignores_case: bool = False) -> bool:
 
 def _is_test(program: str, words: Sequence[str]) -> bool:
     """Return whether the signal is 0, which only asks for the process."""
-    short = "-s ?" if program in ("killall", "start-stop-daemon") else "-"  # -s of pkill is a session
-    return re.search(rf"(?:^|\s)(?:-0|{short}0|--signal[= ]0)(?=\s|$)", " ".join(words)) is not None
+    has_short = program in ("killall", "start-stop-daemon")  # -s of pkill is a session
+    pairs = zip(("", *words), (*words, ""), strict=True)
+    return any(
+        word in ("-0", "--signal=0") or (word == "0" and (before == "--signal" or (has_short and before == "-s")))
+        for before, word in pairs
+    )
 
 
 def _pids_of_ps(words: Sequence[str]) -> list[str]:

@@ -17,7 +17,7 @@ from kafka_rollout.model.starts import MAIN_CLASS
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.releases.facts import Release
 
-_OTHER_USER = re.compile(r"(?<![\w./-])(?:/\S*/)?(?:sudo|doas|su|runuser|pkexec|setpriv)(?=\s)")
+_OTHER_USER = re.compile(r"(?<![\w./-])(?:/\S*/)?(?:sudo|doas|su|runuser|pkexec|setpriv|run0|systemd-run|ssh)(?=\s)")
 _ROOT = 0
 _FIRST_WITH_FILTERS = Release(3, 7, 0)  # kafka-server-stop.sh of earlier releases ignores its options (KIP-979)
 
