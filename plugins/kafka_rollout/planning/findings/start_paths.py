@@ -37,8 +37,8 @@ START_PATH_SWITCHED = FindingCode(
 START_PATH_UNKNOWN = FindingCode(
     "START-PATH-UNKNOWN",
     (WARNING, INFO),
-    "Where such a path leads after the switch, or whether the user of the unit can use it, is unknown; an info if only "
-    "a link in a hidden folder can matter, and for the use of a path that no switch changes.",
+    "Where such a path leads after the switch, whether it exists, or whether the user of the unit can use it, is "
+    "unknown; an info if only a link in a hidden folder can matter, and for the use of a path that no switch changes.",
 )
 START_NOT_SWITCHED = FindingCode(
     "START-NOT-SWITCHED", BLOCKER, "The unit of a node does not start through the link of the release."
@@ -162,6 +162,7 @@ def start_path_findings(node: NodeSpec, host: HostState, releases: Sequence[Rele
     if service.package is not None:
         yield from _package_findings(node, host, releases)
         yield from _missing_findings(node, service, host, releases)
+        yield from _present_findings(node, service, host, releases)
         return
     unknown: dict[Fate, dict[str, None]] = {Fate.UNKNOWN: {}, Fate.HIDDEN: {}}
     for release in (*releases,) or (None,):
@@ -325,21 +326,29 @@ def _access_findings(node: NodeSpec, host: HostState, releases: Sequence[Release
 def _present_findings(
     node: NodeSpec, service: ServiceSpec, host: HostState, releases: Sequence[Release]
 ) -> Iterator[Finding]:
-    there = [
-        path.path
-        for path in host.start_paths
-        if path.kind is StartFileKind.BARRED
-        and any(
-            (place := path.after.get(release)) is not None and place.state in (PlaceState.FILE, PlaceState.FOLDER)
-            for release in (*releases,) or (None,)
+    there: dict[str, None] = {}
+    hidden: dict[str, None] = {}
+    for path in host.start_paths:
+        places = [path.after.get(release) for release in (*releases,) or (None,)]
+        states = {place.state for place in places if place is not None}
+        if path.kind is StartFileKind.BARRED and states & {PlaceState.FILE, PlaceState.FOLDER}:
+            there[path.path] = None
+        elif path.kind is StartFileKind.BARRED and PlaceState.HIDDEN in states:
+            hidden[path.path] = None
+    if hidden:
+        yield START_PATH_UNKNOWN.found(
+            f"node {node.node_id}, paths that must not exist",
+            f"The SSH user cannot see whether {few(hidden, limit=_SHOWN)} {'exists' if len(hidden) == 1 else 'exist'} "
+            f"on host {host.name}. {service.unit} starts only without.",
+            "Check as root that no such path exists: `sudo ls -d PATH`.",
+            severity=WARNING,
         )
-    ]
-    for path in there:
+    for name in there:
         yield START_PATH_PRESENT.found(
-            f"node {node.node_id}, {path}",
-            f"{path} exists on host {host.name}, and {service.unit} starts only without it (`!{path}` in its "
+            f"node {node.node_id}, {name}",
+            f"{name} exists on host {host.name}, and {service.unit} starts only without it (`!{name}` in its "
             f"conditions). systemd skips the next start of node {node.node_id} then, without an error.",
-            f"Find what has made {path}, such as a maintenance. When it has ended, remove the path, then plan again.",
+            f"Find what has made {name}, such as a maintenance. When it has ended, remove the path, then plan again.",
         )
 
 

@@ -69,7 +69,7 @@ class Machine:
             f'Dir::Cache "{self.home}/cache";\nDebug::NoLocking "1";\nAPT::Architecture "all";\n'
             'APT::Sandbox::User "root";\n',
         )
-        self.unit = self.limits = ""
+        self.unit = self.limits = self.file = ""
         self.temporary = self.home / "tmp"
         self.temporary.mkdir()
         self.offer()
@@ -109,7 +109,7 @@ class Machine:
             files = f"FragmentPath={self.home}/lib/kafka.service\nDropInPaths={self.home}/own/drop-in.conf\n"
             return Done(0, f"{files}{self.unit}".encode(), "")
         if line.startswith("systemctl cat"):
-            return Done(0, b"", "")
+            return Done(0, self.file.encode(), "")
         env = {
             **os.environ,
             "APT_CONFIG": f"{self.home}/apt.conf",
@@ -213,6 +213,15 @@ def test_what_no_package_has_and_does_not_exist_is_missing_unless_the_next_packa
         assert all(f"{machine.home}/own/gone." in one.sentence for one in found)
     assert missing(new, NEW) == []
     assert len(missing(new, None)) == 1, "a restart installs nothing"
+
+
+def test_a_path_that_must_not_exist_blocks_also_a_start_of_a_package(machine: Machine) -> None:
+    machine.file = f"[Unit]\nConditionPathExists=!{machine.home}/own/maintenance\n"
+    assert machine.findings(*OPTIONS[-2:]) == []
+    machine.write("own/maintenance")
+    for release in (NEW, None):
+        found = shown(machine.findings(*OPTIONS[-2:], release=release))
+        assert ("START-PATH-PRESENT", "blocker") in found
 
 
 def test_what_only_a_file_of_the_package_names_is_replaced_with_it(machine: Machine) -> None:

@@ -944,3 +944,11 @@ def test_a_lock_that_the_start_itself_makes_does_not_block(site: Host) -> None:
     assert site.findings(state) == []
     state = site.read({}, *CONFIGURATION.split(), unit=START, file=file, lines=("touch HOME/etc/other.lock",))
     assert shown(site.findings(state)) == [("START-PATH-PRESENT", "blocker")]
+
+
+def test_a_path_that_must_not_exist_in_a_hidden_folder_is_unknown(host: Host) -> None:
+    host.write("hidden/maintenance").parent.chmod(0o000)
+    file = "[Unit]\nConditionPathExists=!HOME/hidden/maintenance\n"
+    found = host.findings(host.read({}, *CONFIGURATION.split(), unit=START, file=file))
+    assert ("START-PATH-UNKNOWN", "warning") in shown(found)
+    assert any("hidden/maintenance exists on host kafka-1" in one.sentence for one in found)

@@ -167,6 +167,20 @@ def read_absent(
     )
 
 
+def read_barred(
+    commands: HostCommands, node: NodeSpec, paths: Sequence[str], releases: Sequence[Release]
+) -> tuple[StartPath, ...]:
+    """Return those of the paths that must not exist and that do, or of which this is unknown."""
+    seen = follow(commands, node, paths) if paths else {}
+    places = {path: StartPlace(path=one.place, state=one.state) for path, one in seen.items()}
+    keys: list[Release | None] = [*releases] if releases else [None]
+    return tuple(
+        StartPath(kind=StartFileKind.BARRED, path=path, now=place, after=dict.fromkeys(keys, place))
+        for path, place in places.items()
+        if place.state is not PlaceState.MISSING
+    )
+
+
 def _replaced(one: NamedPath, real: str, releases: Sequence[Release], *, is_edited: bool | None) -> StartPath:
     """Return a path that only files of the package name: its next release brings what these need, and not the edits."""
     place = StartPlace(path=real, state=PlaceState.FILE)

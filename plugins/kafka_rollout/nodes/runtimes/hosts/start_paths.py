@@ -34,7 +34,7 @@ from kafka_rollout.nodes.runtimes.hosts.commands import (
     shown_with_errors,
     unusable,
 )
-from kafka_rollout.nodes.runtimes.hosts.package_paths import NamedPath, read_absent, read_package_paths
+from kafka_rollout.nodes.runtimes.hosts.package_paths import NamedPath, read_absent, read_barred, read_package_paths
 from kafka_rollout.nodes.runtimes.hosts.unit_environment import put_in
 from kafka_rollout.nodes.runtimes.hosts.user_access import WALK, Lookup, read_access, read_way
 from kafka_rollout.nodes.runtimes.start_files import all_start_paths, paths_in
@@ -173,7 +173,9 @@ def read_start_paths(
             for one, path in absolute
             if absences.get(one.path, Absence.HARMLESS) is not Absence.HARMLESS
         }
-        return None, (*package_paths, *read_absent(commands, node, named_here, releases)), problem or unowned
+        barred = read_barred(commands, node, [path for path, kind in wanted if kind is StartFileKind.BARRED], releases)
+        absent = read_absent(commands, node, named_here, releases)
+        return None, (*package_paths, *absent, *barred), problem or unowned
     asked = [service.symlink, *(path if path.startswith("/") else f"{directory}/{path}" for path, _ in wanted)]
     keys: list[Release | None] = [*releases] if releases else [None]
     read = follow_link(commands, node, asked, [_NO_FOLDER if key is None else service.folder(key) for key in keys])
