@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from kafka_rollout.base.errors import RefusedError, TransientError
-from kafka_rollout.metadata_log.log_choice import NodeLog, UnreadableLogError, WrittenSnapshot
+from kafka_rollout.metadata_log.log_choice import EPOCHS_ABOVE, NodeLog, UnreadableLogError, WrittenSnapshot
 from kafka_rollout.metadata_log.losses import LossReport
 from kafka_rollout.metadata_log.metadata_scan import MetadataScan, RemedyFacts, ReplayFailure
 from kafka_rollout.metadata_log.record_types import MetadataRegistrations
@@ -217,7 +217,7 @@ class FakeMetadataLogs:
         """The level is that of the snapshot once a controller with it is elected."""
         self._refuse_unreadable(node)
         node_id, world = self._refuse_running(node), self._cluster
-        if world.known_epochs.get(node_id, 4) + 100 > world.snapshot_epoch and node_id not in world.replaced:
+        if world.known_epochs.get(node_id, 4) + EPOCHS_ABOVE > world.snapshot_epoch and node_id not in world.replaced:
             raise RefusedError(f"Node {node_id} was started after the log was chosen.")
         world.replaced[node_id] = len(world.nodes[node_id].starts)
         world.backups[node_id] = snapshot.name

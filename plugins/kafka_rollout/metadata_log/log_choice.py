@@ -21,11 +21,11 @@ from kafka_rollout.model.state import majority
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.facts import Release
 
-EPOCHS_ABOVE = 100
+EPOCHS_ABOVE = 1_000_000
 """Distance of the snapshot's epoch from the highest known epoch.
 
 Nodes that start with old logs during an installation cannot reach it by elections, so the two histories never share an
-epoch.
+epoch. Before pre-vote (KIP-996, Kafka 4.0) a controller that runs alone begins a new epoch every few seconds.
 """
 
 OFFSETS_BEYOND = 1_000

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.metadata_log.disk.folder import MetadataFolder, open_folder
+from kafka_rollout.metadata_log.log_choice import EPOCHS_ABOVE
 from tests.integration.metadata_log.test_metadata_commands import FIXTURES, run
 from tests.unit.metadata_log.changes.test_trimmer import whole
 
@@ -36,10 +37,10 @@ def test_a_release_that_could_not_even_read_bootstrap_checkpoint_replays_what_is
     before = whole(folder)
     features = [word for name in LOWER for word in ("--feature", f"{name}=0")]
     snapshot = written(folder, tmp_path / "out", "--to-level", 20, "--release", "3.9.1", *features)
-    assert snapshot.name == f"{57:020}-{101:010}.checkpoint"
+    assert snapshot.name == f"{57:020}-{1 + EPOCHS_ABOVE:010}.checkpoint"
     printed = capsys.readouterr()
     assert (
-        "ends at offset 57 in epoch 1. Logs of node 1 compared, voters: node 1. Epoch of the snapshot: 101."
+        "ends at offset 57 in epoch 1. Logs of node 1 compared, voters: node 1. Epoch of the snapshot: 1000001."
         in printed.err
     )
     told = " ".join(printed.out.split())
@@ -65,7 +66,7 @@ def test_a_release_that_could_not_even_read_bootstrap_checkpoint_replays_what_is
 def test_bad_input_is_one_sentence_and_changes_nothing(
     folder: MetadataFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    snapshot = written(folder, tmp_path / "out", "--to-level", 29, "--epoch", 105)
+    snapshot = written(folder, tmp_path / "out", "--to-level", 29, "--epoch", 5 + EPOCHS_ABOVE)
     cut = Path(shutil.copy(snapshot, tmp_path / snapshot.name))
     os.truncate(cut, 700)
     old = Path(shutil.copy(snapshot, tmp_path / f"{57:020}-{1:010}.checkpoint"))
@@ -125,7 +126,9 @@ def test_a_snapshot_needs_the_logs_of_a_majority_and_is_above_every_epoch_that_t
     assert not (tmp_path / "out").exists()
     assert run("snapshot", folder.root, "--log-dir", other, *to_29) == 0
     assert "Logs of nodes 1, 2 compared, voters: nodes 1, 2, 3." in capsys.readouterr().err
-    assert [path.name for path in (tmp_path / "out").glob("*.checkpoint")] == [f"{57:020}-{107:010}.checkpoint"]
+    assert [path.name for path in (tmp_path / "out").glob("*.checkpoint")] == [
+        f"{57:020}-{7 + EPOCHS_ABOVE:010}.checkpoint"
+    ]
 
 
 def test_two_directories_of_one_node_are_not_compared(
@@ -134,7 +137,7 @@ def test_two_directories_of_one_node_are_not_compared(
     """A disk and its backup: whichever is named last would be taken."""
     copy = shutil.copytree(folder.root, tmp_path / "copy")
     to_29 = ("--to-level", 29, "--out", tmp_path / "out")
-    assert run("snapshot", folder.root, "--log-dir", copy, *to_29, "--epoch", 105) == 2
+    assert run("snapshot", folder.root, "--log-dir", copy, *to_29, "--epoch", 5 + EPOCHS_ABOVE) == 2
     assert "--epoch is for one directory." in capsys.readouterr().err
     assert run("snapshot", folder.root, "--log-dir", copy, *to_29) == 2
     told = " ".join(capsys.readouterr().err.split())
@@ -157,7 +160,7 @@ def test_a_folder_with_two_logs_is_not_a_nodes(
 def test_a_snapshot_of_another_log_is_not_installed(
     folder: MetadataFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    snapshot = written(folder, tmp_path / "out", "--to-level", 29, "--epoch", 105)
+    snapshot = written(folder, tmp_path / "out", "--to-level", 29, "--epoch", 5 + EPOCHS_ABOVE)
     origin = Path(f"{snapshot}.origin.json")
     data, before = json.loads(origin.read_text()), whole(folder)
     install = ("install", folder.root, "--snapshot", snapshot, "--release", "4.2.1")

@@ -88,7 +88,7 @@ def test_an_old_log_that_knows_only_itself_does_not_make_a_majority() -> None:
 
 def test_what_was_chosen_survives_the_runs_record() -> None:
     chosen = choose_log([log(1, 6, 300), log(2, 6, 300)], VOTERS, {3: "node 3: gone"})
-    assert chosen.snapshot == f"{300:020}-{106:010}.checkpoint"
+    assert chosen.snapshot == f"{300:020}-{6 + EPOCHS_ABOVE:010}.checkpoint"
 
 
 def test_a_live_snapshot_ends_beyond_the_log_of_every_node_also_of_a_broker_that_has_more_than_the_controllers() -> (
@@ -96,6 +96,6 @@ def test_a_live_snapshot_ends_beyond_the_log_of_every_node_also_of_a_broker_that
 ):
     logs = [log(1, 6, 300), log(2, 6, 300), log(11, 6, 320)]
     offline, live = choose_log(logs, VOTERS, {}), choose_log(logs, VOTERS, {}, live=True)
-    assert offline.snapshot == "00000000000000000300-0000000106.checkpoint"
-    assert live.snapshot == f"{320 + OFFSETS_BEYOND:020}-0000000106.checkpoint"
+    assert offline.snapshot == f"{300:020}-{6 + EPOCHS_ABOVE:010}.checkpoint"
+    assert live.snapshot == f"{320 + OFFSETS_BEYOND:020}-{6 + EPOCHS_ABOVE:010}.checkpoint"
     assert (live.node_id, live.end_offset) == (1, 300), "the records are those of the controllers"

@@ -17,11 +17,12 @@ from kafka_rollout.base.errors import FatalError, RefusedError, UserError
 from kafka_rollout.metadata_log.changes.install import install, is_installed, refuse_used, uninstall
 from kafka_rollout.metadata_log.changes.places import HERE, DiskChanges
 from kafka_rollout.metadata_log.disk.folder import MetadataFolder, log_range, open_folder, read_log
+from kafka_rollout.metadata_log.log_choice import EPOCHS_ABOVE
 from tests.fakes.dying_files import DyingFiles, KilledError
 from tests.paths import FIXTURES
 
 OLD_SNAPSHOT = f"{37:020}-{1:010}.checkpoint"
-END, EPOCH = 57, 101
+END, EPOCH = 57, 1 + EPOCHS_ABOVE
 NEW = f"{END:020}-{EPOCH:010}.checkpoint"
 KEPT = {"quorum-state", "partition.metadata"}
 
@@ -277,7 +278,7 @@ def test_the_backup_of_an_earlier_downgrade_is_not_that_of_a_later_snapshot(
     folder: MetadataFolder, snapshot: Path, tmp_path: Path, end: int
 ) -> None:
     """An undo of a live downgrade makes the log shorter than its snapshot, so a later snapshot can end before it."""
-    later = tmp_path / f"{end:020}-{EPOCH + 200:010}.checkpoint"
+    later = tmp_path / f"{end:020}-{EPOCH + 2 * EPOCHS_ABOVE:010}.checkpoint"
     shutil.copy(snapshot, later)
     install(folder, snapshot)
     (folder.log / f"{END:020}.log").write_bytes(registration(END, EPOCH))
