@@ -6,6 +6,7 @@ import html
 import json
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,10 @@ from kafka_rollout.notifications.due import ClusterHistory, NotificationKind, Ru
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.observation.run import Run
 from kafka_rollout.planning.request import Request
-from kafka_rollout.procedure.kinds import UPGRADE
+from kafka_rollout.procedure.kinds import UPGRADE, build_report_of_run
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.report.builders import record_traffic
+from kafka_rollout.report.page.pages import render_run
 from kafka_rollout.report.run_report import Outcome, Proved, proved_by, stored_end
 from kafka_rollout.run.events import Event
 from kafka_rollout.run.step_events import (
@@ -46,6 +48,7 @@ from tests.fakes.ports import fake_ports
 from tests.fakes.runtime import FakeRuntime
 from tests.golden import assert_same_as_recorded
 from tests.paths import ROOT
+from tests.plans import plan_upgrade
 from tests.traffic import LOST, traffic_of_run
 
 GOLDEN = Path(__file__).with_name("golden")
@@ -270,3 +273,13 @@ def lines_of(page: str) -> list[str]:
     text = re.sub(r"</?(?:tr|p|h\d|title|div|details|summary|section|br|text)\b[^>]*>", "\n", text)
     lines = (" ".join(html.unescape(re.sub(r"<[^>]*>", " ", line)).split()) for line in text.split("\n"))
     return [line for line in lines if line]
+
+
+def test_the_page_shows_a_run_whose_first_step_has_a_reason(ports: ClusterPorts) -> None:
+    """A step of a history that is not complete, such as that of a call that began in the middle."""
+    plan = plan_upgrade(ports, R431, finalize=False)
+    report = build_report_of_run(Run(ports, plan))
+    first, second, *rest = report.steps
+    reasons = (replace(first, reason="It failed."), replace(second, reason="It failed."), *rest)
+    page = render_run(replace(report, steps=reasons))
+    assert page.count("It failed.") == 1
