@@ -109,7 +109,7 @@ def test_what_falls_online_is_told_apart_from_what_takes_an_outage(
     levels, _, roll = told.partition("All nodes will be stopped")
     assert "share.version 1 → 0" in levels
     assert "metadata.version 30 → 25: with all nodes stopped, after an approval of its own." in levels
-    assert "--as <name> --reason <text>" in roll, "what looks like a tag is shown"
+    assert "--as NAME --reason TEXT" in roll, "the command of the undo is complete"
 
 
 def test_killed_with_a_node_down_the_next_call_goes_on_there_and_waits_for_nothing_that_was_passed(

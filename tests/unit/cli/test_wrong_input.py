@@ -148,9 +148,6 @@ CASES = [
     (93, "unlock -c orders", 2,
      "kafka-rollout unlock needs --as: your name, one of the approvers; recorded with the shell user and the host. "
      "Add it."),
-    (99, "demo --from 3.9", 2, "'3.9' is not a Kafka release. Write it as three numbers, for example 4.3.1."),
-    (100, "demo --foo", 2,
-     "kafka-rollout demo: unrecognized arguments: --foo. For all options, see `kafka-rollout demo --help`."),
 ]  # fmt: skip
 
 
