@@ -50,7 +50,7 @@ _SUBJECTS: Mapping[str, Mapping[str, str]] = {
         "check": "check.check",
         "fleet": "stored.fleet",
         "status": "stored.status",
-        "verify": "cluster.verify",
+        "verify": "verify.verify",
         "scan": "scans.scan",
         "scans": "scans",
         "groups": "groups",

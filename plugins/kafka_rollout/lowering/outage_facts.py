@@ -23,6 +23,7 @@ from kafka_rollout.metadata_log.outage import (
     outage_estimate,
 )
 from kafka_rollout.model.plan import FeatureChange, Lowering, Undo
+from kafka_rollout.model.run_of import ROLLBACK, SIGNED
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.model.unclean_elections import ENABLE
 from kafka_rollout.observation.cluster_ports import ReadPorts, observe
@@ -76,8 +77,7 @@ def offline_facts(run: ReadRun, estimated: OutageEstimate) -> tuple[str, ...]:
         f"{WITHOUT_QUORUM_S:.0f} s the run kills its process. The outage grows by this time and by the log recovery at "
         "the next start.",
         *_order(run.cluster),
-        f"Undo command: kafka-rollout rollback --cluster {run.plan.cluster} --run {run.ports.run_id} --as NAME "
-        "--reason TEXT",
+        f"Undo command: kafka-rollout {ROLLBACK} --cluster {run.plan.cluster} --run {run.ports.run_id} {SIGNED}",
     )
 
 

@@ -488,8 +488,7 @@ class Runner:
             self.asks = True
             return False
         body = f"**{title.capitalize()}**\n\n{why}\n\n{effect}"
-        with lock.keep_lock(self.ports):
-            answer = ask(self.ports, self.answers, Question(what=what, body=body))
+        answer = ask(self.ports, self.answers, Question(what=what, body=body))
         if answer is None:
             self.progress.say(f"{title}: {why} The run waits for the answer of an approver")
             self.asks = True

@@ -22,6 +22,7 @@ from kafka_rollout.features.requests import range_findings
 from kafka_rollout.gates.gate import Gate, GateCheck, GateKind
 from kafka_rollout.model.configs import NodeConfigs
 from kafka_rollout.model.plan import Lowering, ReleaseStep
+from kafka_rollout.model.run_of import ROLLBACK, SIGNED
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.observation.cluster_ports import (
@@ -467,8 +468,8 @@ def _refuse_unread_logs(run: Run, release_step: ReleaseStep, sentences: Sequence
         raise TransientError(
             error.sentence,
             remedy=f"{error.remedy} Or approve the rollback again: the request lists what could not be read, and its "
-            f"approval accepts it (kafka-rollout rollback --cluster {run.plan.cluster} --run {run.ports.run_id} "
-            "--as NAME --reason TEXT; a run of a DAG needs --take-over, too).",
+            f"approval accepts it (kafka-rollout {ROLLBACK} --cluster {run.plan.cluster} --run {run.ports.run_id} "
+            f"{SIGNED}; a run of a DAG needs --take-over, too).",
         ) from error
     _record_unread(run, release_step, sentences)
 

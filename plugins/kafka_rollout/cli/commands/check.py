@@ -18,7 +18,6 @@ from kafka_rollout.base.findings import Check
 from kafka_rollout.base.system.files import write_file
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli import show
-from kafka_rollout.cli.commands.stored import print_downgrade_options
 from kafka_rollout.cli.options import AsJson, CommandConfig
 from kafka_rollout.cli.usage import nearest
 from kafka_rollout.clusters.inventory import get_cluster
@@ -182,6 +181,8 @@ def _print_stored(cluster: str | None, *, history: bool, down: bool, as_json: bo
     if history:
         _print_history(spec.name, as_json=as_json)
     else:
+        from kafka_rollout.cli.commands.stored import print_downgrade_options
+
         print_downgrade_options(spec, settings, as_json=as_json)
 
 
