@@ -15,6 +15,7 @@ from kafka_rollout.metadata_log.changes.install import install, uninstall
 from kafka_rollout.metadata_log.changes.places import LocalPlaces, Place, Places
 from kafka_rollout.metadata_log.changes.trimmer import trim, undo_trim
 from kafka_rollout.metadata_log.disk.folder import open_folder
+from kafka_rollout.metadata_log.log_choice import EPOCHS_ABOVE
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.nodes import metadata_places as host_places
 from kafka_rollout.nodes.metadata_places import HostPlaces
@@ -24,7 +25,7 @@ from tests.fakes.dying_files import KilledError
 from tests.fakes.local_host import LocalHost, permitted
 from tests.paths import FIXTURES
 
-SNAPSHOT = f"{57:020}-{101:010}.checkpoint"
+SNAPSHOT = f"{57:020}-{1 + EPOCHS_ABOVE:010}.checkpoint"
 CLUSTER = open_folder(FIXTURES / "metadata-log-level-30").cluster_id
 
 

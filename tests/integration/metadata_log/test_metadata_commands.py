@@ -13,6 +13,7 @@ from kafka_rollout.cli.app import run_main
 from kafka_rollout.metadata_log.classes.kafka_classes import JvmKafkaClasses
 from kafka_rollout.metadata_log.classes.scanner import scan_metadata_log
 from kafka_rollout.metadata_log.disk.folder import MetadataFolder, open_folder
+from kafka_rollout.metadata_log.log_choice import EPOCHS_ABOVE
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from tests.releases import NEWEST
@@ -157,7 +158,7 @@ def test_what_the_snapshot_command_wrote_is_loaded_by_the_release_that_is_to_sta
 ) -> None:
     assert run("snapshot", folder.root, "--to-level", 29, "--out", tmp_path / "out", "--release", "4.2.1") == 0
     (path,) = (tmp_path / "out").glob("*.checkpoint")
-    assert (path.name, path.stat().st_mode & 0o777) == (f"{57:020}-0000000101.checkpoint", 0o600)
+    assert (path.name, path.stat().st_mode & 0o777) == (f"{57:020}-{1 + EPOCHS_ABOVE:010}.checkpoint", 0o600)
     assert path.parent.stat().st_mode & 0o777 == 0o700
     summary = JvmKafkaClasses(release_cache).load_checkpoint(Release(4, 2, 1), path)
     assert (summary.features["metadata.version"], summary.topics, summary.partitions) == (29, 3, 6)
