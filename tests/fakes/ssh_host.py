@@ -117,7 +117,8 @@ class SshHost(paramiko.ServerInterface):
                 channel.sendall(data)
             threads[1].join()
             is_accepted.wait(_ANSWER_S)
-            channel.send_exit_status(process.wait())
+            if (status := process.wait()) >= 0:  # sshd names the signal of a killed program, and no status
+                channel.send_exit_status(status)
         except OSError:  # the caller closed the channel
             process.kill()
             process.wait()
