@@ -42,10 +42,10 @@ def run_ids(home: Path, cluster: str) -> tuple[str, ...]:
     return list_runs(database_of(home), cluster) if SERVER in os.environ or (home / FILE).exists() else ()
 
 
-def change_lock(home: Path, *, clock: Callable[[], float] | None = None) -> SqlChangeLock:
+def change_lock(home: Path, *, clock: Callable[[], float] | None = None, call: str = "") -> SqlChangeLock:
     """`clock` replaces the database's."""
     database_of(home)
-    return SqlChangeLock(Database(os.environ.get(SERVER) or f"sqlite:///{home / FILE}", clock=clock))
+    return SqlChangeLock(Database(os.environ.get(SERVER) or f"sqlite:///{home / FILE}", clock=clock), call=call)
 
 
 def record_alert(

@@ -98,7 +98,8 @@ def by_tasks(ports: ClusterPorts, plan: Plan, of: RollOf) -> None:
 
     def gate(index: int, which: GateOf) -> None:
         params = {"checks": CHECKS, "gate_timeout_minutes": 1, "soak_seconds": 0}
-        place = {"dag_id": "kafka_upgrade_fake", "run_id": ports.run_id, "map_index": index, "params": params}
+        of_run = {"dag_id": "kafka_upgrade_fake", "run_id": ports.run_id, "clears": 0}
+        place = {**of_run, "map_index": index, "params": params}
         trigger = BatchTrigger(cluster="fake", of=of.value, gate=which.value, place=place)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(history_poll, "read_states", lambda *_: replaced)

@@ -281,8 +281,8 @@ def _stand_in(monkeypatch: pytest.MonkeyPatch, runs: FakeRuns) -> None:
     from kafka_rollout.feature_updates import levels as features
 
     @contextmanager
-    def open_fake(cluster: str, run_id: str, *_: object, **_options: object) -> Iterator[Any]:
-        yield fake_ports(runs.world, runs.home, run_id=run_id)
+    def open_fake(cluster: str, run_id: str, *_: object, call: str, **_options: object) -> Iterator[Any]:
+        yield fake_ports(runs.world, runs.home, run_id=run_id, call=call)
 
     finalize = features.finalize
 

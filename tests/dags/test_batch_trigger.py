@@ -69,7 +69,7 @@ def run(ports: ClusterPorts, monkeypatch: pytest.MonkeyPatch) -> CountedReads:
 def waiting(index: int, gate: str = "before") -> Any:
     from kafka_rollout.airflow.gates.batch_trigger import BatchTrigger
 
-    place = {"dag_id": "kafka_upgrade_fake", "run_id": "run-1", "map_index": index, "params": {}}
+    place = {"dag_id": "kafka_upgrade_fake", "run_id": "run-1", "map_index": index, "clears": 0, "params": {}}
     return BatchTrigger(cluster="fake", of="plan", gate=gate, place=place)
 
 

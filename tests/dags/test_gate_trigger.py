@@ -50,7 +50,7 @@ def ports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClusterPorts:
     replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, "3.9.1-to-4.3.1", 2)))
 
     @contextmanager
-    def open_fake(*_: object) -> Iterator[ClusterPorts]:
+    def open_fake(*_: object, **_options: object) -> Iterator[ClusterPorts]:
         yield ports
 
     async def nothing(_: object) -> None:
@@ -68,6 +68,7 @@ def trigger(ports: ClusterPorts, *, plan_hash: str | None = None, timeout_s: flo
     return GateTrigger(
         cluster="fake",
         run_id="run-1",
+        clears=0,
         plan_hash=plan_hash or ports.run.load_plan().hash,
         gate=to_json(GATE),
         watch=to_json(watch),
@@ -90,6 +91,7 @@ def test_it_is_rebuilt_from_what_it_serializes() -> None:
     arguments = {
         "cluster": "fake",
         "run_id": "run-1",
+        "clears": 2,
         "plan_hash": "abc",
         "gate": {"kind": "after-start", "release_step": "3.9.1-to-4.3.1", "node_id": 2},
         "watch": {

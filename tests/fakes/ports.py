@@ -461,7 +461,7 @@ def hidden_bench(cluster: FakeCluster, home: Path, *, metrics: bool = False, run
     return fence_cluster_ports(ports)
 
 
-def fake_ports(cluster: FakeCluster, home: Path, *, run_id: str = "run-1") -> ClusterPorts:
+def fake_ports(cluster: FakeCluster, home: Path, *, run_id: str = "run-1", call: str = "") -> ClusterPorts:
     """The ports of the fake cluster; record and lock are the real ones under `home`."""
     run = run_history(home, cluster.spec.name, run_id, clock=cluster.clock.now)
     ports = ClusterPorts(
@@ -478,7 +478,7 @@ def fake_ports(cluster: FakeCluster, home: Path, *, run_id: str = "run-1") -> Cl
         rehearsals=FakeRehearsals(cluster),
         traffic=FakeTraffic(cluster, run.events),
         run=run,
-        lock=change_lock(home, clock=cluster.clock.now),
+        lock=change_lock(home, clock=cluster.clock.now, call=call),
         clock=cluster.clock,
     )
     return fence_cluster_ports(ports)

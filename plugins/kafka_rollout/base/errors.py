@@ -97,5 +97,9 @@ class StoppedError(RolloutError):
     exit_code = 130
 
 
+class LockBrokenError(StoppedError):
+    """An approver took the lock of the cluster away from the run. It does nothing more before a person continues it."""
+
+
 class SkippedStepError(Exception):
     """An action found that it cannot run here. The step counts as skipped, with this reason, and the run continues."""

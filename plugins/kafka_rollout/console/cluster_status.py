@@ -170,6 +170,11 @@ class RunState:
         """The end by the report, if nothing happened since."""
         return self.end if self.end is not None and self.end.is_newest(self.view.last_at) else None
 
+    @property
+    def is_fenced(self) -> bool:
+        """Whether an approver broke the lock, so that the run does nothing by itself."""
+        return self.view.lock_is_broken and not self.has_lock
+
     def question(self) -> Asked | None:
         """Return the request that no one has answered yet; also one whose time is over."""
         ended_at = None if self.end is None else self.end.ended_at
@@ -206,6 +211,8 @@ def phase_of(run: RunState, now: float) -> Phase:
     view = run.view
     if run.problem or view.last_at is None:
         return Phase.PLANNING if run.has_lock and not run.problem else Phase.UNKNOWN
+    if run.is_fenced and run.current_end is None:
+        return Phase.PAUSED if view.has_acted else Phase.FAILED
     if (asked := run.question()) is not None:
         return _phase_of_question(asked, now)
     if (end := run.current_end) is not None:
@@ -405,6 +412,8 @@ def _needs_human(run: RunState, phase: Phase, asked: Asked | None) -> StatusCond
 def _why(run: RunState, asked: Asked | None) -> str:
     if asked is not None:
         return subject_of(asked)
+    if run.is_fenced:
+        return run.view.locked_out
     if (late := run.question()) is not None:
         return f"There was no answer in time: {subject_of(late)}"
     if (end := run.current_end) is not None and end.sentence:
@@ -508,6 +517,8 @@ def _next_action(cluster: str, run: RunState, phase: Phase, asked: Asked | None,
     match phase:
         case Phase.PAUSED if run.has_lock and run.view.pause is not None:
             return f"Continue with `kafka-rollout resume {where} --reason TEXT`. The run keeps its lock."
+        case Phase.PAUSED | Phase.FAILED if run.is_fenced and run.question() is not None:
+            return f"Let the run continue with `kafka-rollout resume {where} --reason TEXT`, then answer its request."
         case Phase.PAUSED:
             return f"{continues}.{undo}"
         case Phase.FAILED:

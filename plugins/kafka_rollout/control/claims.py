@@ -20,7 +20,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
 from kafka_rollout.base import wording as words
-from kafka_rollout.base.errors import LockedOutError, LockHeldError, RolloutError, TransientError, UserError
+from kafka_rollout.base.errors import (
+    LockBrokenError,
+    LockedOutError,
+    LockHeldError,
+    RolloutError,
+    TransientError,
+    UserError,
+)
 from kafka_rollout.model.claims import Claim, Claims
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import NodeSpec
@@ -46,17 +53,18 @@ def claiming(ports: ClusterPorts, nodes: Sequence[NodeSpec]) -> Iterator[None]:
 
 @contextmanager
 def recording_lockout(ports: ClusterPorts) -> Iterator[None]:
-    """Record in the history that another run refuses a change: by the lock, or by its claim. Every change and every
-    gate passes here.
+    """Record in the history that another run refuses a change: by the lock, or by its claim; or that the lock was
+    broken. Every change and every gate passes here.
 
     A run that has not begun records nothing, and one that repeats a refused step does not record it again.
     """
     try:
         yield
-    except LockedOutError as error:
-        events = ports.run.events()
-        if events and RunView.of(events).locked_out != error.sentence:
-            ports.run.record(LockedOut(sentence=error.sentence))
+    except (LockedOutError, LockBrokenError) as error:
+        seen = LockedOut(sentence=error.sentence, is_broken=isinstance(error, LockBrokenError))
+        view = RunView.of(ports.run.events())
+        if view.events and (view.locked_out, view.lock_is_broken) != (seen.sentence, seen.is_broken):
+            ports.run.record(seen)
         raise
 
 

@@ -58,7 +58,8 @@ def keep_lock(ports: ClusterPorts) -> AbstractContextManager[None]:
 
 def shorten_lease(ports: ClusterPorts, purpose: str) -> Lock:
     """Set an ordinary lease again after the long lease for an answer, so that a killed run does not block others."""
-    return ports.lock.acquire(ports.cluster.name, ports.run_id, purpose, for_s=LEASE_S, shorten=True)
+    with recording_lockout(ports):
+        return ports.lock.acquire(ports.cluster.name, ports.run_id, purpose, for_s=LEASE_S, shorten=True)
 
 
 def _cluster_id(ports: ReadPorts) -> str:

@@ -9,6 +9,7 @@ from typing import Any, Protocol, assert_never
 
 from kafka_rollout.base.errors import (
     FatalError,
+    LockBrokenError,
     RefusedError,
     RolloutError,
     SkippedStepError,
@@ -127,6 +128,7 @@ class Runner:
     _past: str = ""  # a jump skips everything up to this step
     _replans: bool = False  # the run's plan was refused and nothing was changed: it plans again
     _repeats: bool = False  # levels were approved again, so every later step is done again
+    _is_replaced: bool = False  # a newer call continues the run
     _scan_failed: RolloutError | None = None  # only a step that runs after anything follows
 
     def run(self) -> bool:
@@ -170,6 +172,8 @@ class Runner:
                     continues=self._continues_at,
                 )
                 self._step(COMPARE_AFTER_ROLLBACK.id, COMPARE_AFTER_ROLLBACK)
+        except StoppedError as stop:
+            self._stop(stop)
         except RolloutError as error:
             self.error = error
         for task_id, step in self.procedure:
@@ -250,14 +254,21 @@ class Runner:
         except SkippedStepError as reason:
             self.progress.say(f"{step.label} skipped: {reason}")
         except StoppedError as stop:
-            self.stopped = True
-            self.progress.say(stop.sentence)
+            self._stop(stop)
         except RolloutError as error:
             if isinstance(step, ScanStep) and isinstance(error, (TransientError, FatalError)):
                 self._scan_failed = error  # the plan has a finding for it
                 self.progress.say(f"scan: {error}")
             else:
                 self.error = error
+
+    def _stop(self, stop: StoppedError) -> None:
+        """End the run at a safe point. After the lock was broken, a newer call of the run can have what it left."""
+        self.stopped = True
+        self.progress.say(stop.sentence)
+        holder = self.ports.lock.holder(self.ports.cluster.name)
+        is_broken = isinstance(stop, LockBrokenError)
+        self._is_replaced = is_broken and holder is not None and holder.holder == self.ports.run_id
 
     @contextmanager
     def _recorded(self, step: str) -> Iterator[None]:
@@ -351,7 +362,7 @@ class Runner:
 
         The report is no entry of the history that it shows.
         """
-        if step.skip(self.plan, self.request, self.ports.run.events()):
+        if self._is_replaced or step.skip(self.plan, self.request, self.ports.run.events()):
             return
         try:
             if step.service is Service.STOP_TRAFFIC:
@@ -477,6 +488,8 @@ class Runner:
                 stop_asked=self.stop_asked,
                 continues=self._continues_at,
             )
+        except StoppedError as stop:
+            self._stop(stop)
         except RolloutError as error:
             self.error = error
 
@@ -518,6 +531,8 @@ class Runner:
             return
         try:
             self._wait_for_nodes(RollOf.OFFLINE)
+        except StoppedError as stop:
+            self._stop(stop)
         except RolloutError as error:
             self.error = error
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from kafka_rollout.base.errors import RolloutError, StoppedError, TransientError
+from kafka_rollout.base.errors import LockBrokenError, RolloutError, StoppedError, TransientError
 from kafka_rollout.control.holds import HeldError
 from kafka_rollout.gates.gate import Gate, GateCheck, GateKind, GatePolicy, WatchState
 from kafka_rollout.model.plan import BatchStep
@@ -55,7 +55,8 @@ def roll_release_steps(
     Returns True if every node runs the target, False if `stop_asked` or `continues` ended the run between batches.
     `continues` asks an approver: at a pause of the plan (PAUSE), and for a batch that cannot be stopped together
     (SPLIT). Its arguments: what, the reason, and whether this call has replaced a node, or watched its gate after the
-    start. It records the answer. Raises the errors of the steps; the run then stays where it stopped.
+    start. It records the answer. Raises the errors of the steps, and LockBrokenError; the run then stays where it
+    stopped.
     """
     walk = _Walk(
         roll=loop.roll_of(run),
@@ -147,13 +148,16 @@ class _Walk:
         self.rehearsed = [] if rehearsed is None else list(rehearsed.node_seconds.values())
 
     def go(self) -> bool:
-        with suppress(_StopAskedError, StoppedError):
+        try:
             for batch in self.roll.batches:
                 self._refuse_stop()
                 with _recording_failure(self.roll, batch):
                     self._batch(batch)
-            return True
-        return False
+        except LockBrokenError:
+            raise
+        except (_StopAskedError, StoppedError):
+            return False
+        return True
 
     def _batch(self, batch: BatchStep) -> None:
         clock, refused = self.roll.run.ports.clock, 0

@@ -316,9 +316,15 @@ class TakenOver(Event, kind="taken-over"):
 
 
 class LockedOut(Event, kind="locked-out"):
-    """Another run refuses a change: by the lock, or by its claim on a host, which can also be unreadable."""
+    """Another run refuses a change: by the lock, or by its claim on a host, which can also be unreadable. Or an
+    approver broke the lock of the run."""
 
     sentence: str
+    is_broken: bool = False
+    """An approver broke the lock: the run does nothing more before a person continues it."""
+
+    def line(self, words: Words) -> str:
+        return self.sentence if self.is_broken else ""
 
 
 class Rolled(Event, kind="rolled"):

@@ -94,6 +94,12 @@ class NoLock:
     ) -> Lock:
         _refuse("acquire the lock of a cluster")
 
+    def is_fenced(self, cluster: str, holder: str) -> bool:
+        return False
+
+    def admit(self, cluster: str, holder: str, by: str) -> None:
+        """No run of it has a lock."""
+
     def acting(self, cluster: str, holder: str, what: str) -> AbstractContextManager[None]:
         _refuse(what)
 

@@ -100,7 +100,16 @@ class ChangeLock(Protocol):
         self, cluster: str, holder: str, purpose: str, *, for_s: float, shorten: bool = False, cluster_id: str = ""
     ) -> Lock:
         """Acquire or renew the lease; `shorten` lets a renewal end it earlier. Raises LockHeldError with the holder,
-        its purpose and the end, also if the cluster `cluster_id` is locked under another name."""
+        its purpose and the end, also if the cluster `cluster_id` is locked under another name; LockBrokenError if an
+        approver broke the lock since the call of this process began."""
+        ...
+
+    def is_fenced(self, cluster: str, holder: str) -> bool:
+        """Whether `acquire` raises LockBrokenError in this process."""
+        ...
+
+    def admit(self, cluster: str, holder: str, by: str) -> None:
+        """Let all calls of a run acquire the lease again, after an approver broke its lock; `by` is recorded."""
         ...
 
     def acting(self, cluster: str, holder: str, what: str) -> AbstractContextManager[None]:
@@ -129,8 +138,8 @@ class ChangeLock(Protocol):
     def release(self, cluster: str, holder: str) -> None: ...
     def holder(self, cluster: str) -> Lock | None: ...
     def break_(self, cluster: str, by: str) -> Lock | None:
-        """Take the lock away from its holder; `by`, an approver, is recorded. Raises RefusedError while the holder
-        acts."""
+        """Take the lock away from its holder, whose calls until now cannot acquire it again. `by`, an approver, is
+        recorded. Raises RefusedError while the holder acts."""
         ...
 
 

@@ -264,7 +264,9 @@ class RunView:
     switch: OfflineStopping | None = None
     """The stop of all controllers by a live downgrade, or of all nodes, that has not ended."""
     locked_out: str = ""
-    """Who holds the cluster's lock, if this stopped the run last."""
+    """Who holds or broke the cluster's lock, if this stopped the run last."""
+    lock_is_broken: bool = False
+    """An approver broke the lock of the run, and no person has continued it since."""
     problem: str = ""
     """The newest failure of a gate or of an approval, as a sentence."""
     ended_by_operator: bool = False
@@ -473,6 +475,7 @@ class RunView:
         self.part = None if event.batch is None else (event.step, event.batch)
         if event.step != STOP_TRAFFIC:
             self.failed = None
+            self.lock_is_broken = False
 
     def _set(self, event: StepEvent, state: StepView) -> None:
         """Change the state of a step; of a part of a batch also that of the step that shows it."""
@@ -529,7 +532,8 @@ class RunView:
             self.parts[self.part] = replace(self.parts[self.part], **changes)
 
     def _approval(self, event: Approval) -> None:
-        self.locked_out = ""
+        if not self.lock_is_broken:
+            self.locked_out = ""
         opposite = {ApprovalOf.ROLL_BACK: ApprovalOf.ROLL}
         for (what, plan_hash), (given, _) in self.decisions.items():
             if event.decision == Decision.APPROVED and event.what == opposite.get(what, ApprovalOf.ROLL_BACK):
@@ -568,12 +572,13 @@ class RunView:
 
     def _control(self, event: PauseAsked | ResumeAsked) -> None:
         self.pause = event if isinstance(event, PauseAsked) else None
+        self.lock_is_broken = self.lock_is_broken and not isinstance(event, ResumeAsked)
 
     def _lock(self, event: LockedOut) -> None:
-        self.locked_out = event.sentence
+        self.locked_out, self.lock_is_broken = event.sentence, event.is_broken
 
     def _unlocked(self, event: Event) -> None:
-        self.locked_out = ""
+        self.locked_out, self.lock_is_broken = "", False
 
     def _operator(self, event: StoppedByOperator) -> None:
         self.ended_by_operator = True

@@ -40,13 +40,14 @@ def open_cluster_ports(
     security: ClientSecurity | None = None,
     settings: Settings | None = None,
     *,
+    call: str = "",
     ssh: Callable[[str], SSHClient] | None = None,
     adjust: Callable[[ClusterPorts], ClusterPorts] = lambda ports: ports,
 ) -> Iterator[ClusterPorts]:
     """Yield the ports of a cluster, and close its connections at the end. Raises UserError for an unknown cluster.
 
-    `ssh`: opens a connection to a host; default: with the SSH configuration of the user. `adjust` replaces ports before
-    their changes are fenced.
+    `call`: the call of a person that this process belongs to; by default it is one. `ssh`: opens a connection to a
+    host; default: with the SSH configuration of the user. `adjust` replaces ports before their changes are fenced.
     """
     from kafka_rollout.client.security.carried_security import remove_stale_files
     from kafka_rollout.run.store.database import close_idle_connections
@@ -55,7 +56,7 @@ def open_cluster_ports(
     settings = settings or Settings.from_environment()
     remove_stale_files(settings.home)
     cluster = get_cluster(cluster_name, settings)
-    run, lock = open_run(cluster.name, run_id, settings), open_lock(settings)
+    run, lock = open_run(cluster.name, run_id, settings), open_lock(settings, call=call)
     try:
         with _open(cluster, run_id, run, lock, settings, security=security, ssh=ssh, adjust=adjust) as ports:
             yield ports

@@ -30,7 +30,16 @@ from kafka_rollout.planning.findings.runs_in_progress import RunInProgress
 from kafka_rollout.procedure.kinds import KINDS, build_report_of_run, continue_words, kind_of
 from kafka_rollout.procedure.step_lines import step_lines
 from kafka_rollout.report.run_report import RunReport, stored_end
-from kafka_rollout.run.events import CONTROLS, ControlAsked, Event, PauseAsked, Responder, ResumeAsked, Unknown
+from kafka_rollout.run.events import (
+    CONTROLS,
+    ControlAsked,
+    Event,
+    LockedOut,
+    PauseAsked,
+    Responder,
+    ResumeAsked,
+    Unknown,
+)
 from kafka_rollout.run.projections.runs import find_dag_id, find_stop
 from kafka_rollout.run.store.history import ReadHistory, list_asking_runs, list_run_versions
 from kafka_rollout.run.store.opening import database_of, open_lock, open_run
@@ -282,10 +291,24 @@ def request_control(cluster: str, run_id: str, asked: ControlAsked, settings: Se
     pause, stop = run.view.pause, find_stop(run.view.events)
     if isinstance(asked, PauseAsked) and pause is not None:
         raise RefusedError(f"Run {run_id} is already {pause.text}, since {iso(pause.at)}.", remedy="Resume or stop it.")
-    if isinstance(asked, ResumeAsked) and pause is None and stop is None:
+    is_broken = run.view.lock_is_broken
+    if isinstance(asked, ResumeAsked) and pause is None and stop is None and not is_broken:
         raise RefusedError(f"Run {run_id} is not paused.", remedy=status.next_action)
+    if isinstance(asked, ResumeAsked) and is_broken:
+        open_lock(settings).admit(cluster, run_id, asked.by)
     open_run(cluster, run_id, settings).record(asked)
-    return f"Run {run_id} was {asked.text}. {asked.follows}"
+    if isinstance(asked, ResumeAsked) and is_broken:
+        follows = f"It can acquire the lock again. {read_run_status(cluster, run_id, settings)[0].next_action}"
+    else:
+        follows = asked.follows
+    return f"Run {run_id} was {asked.text}. {follows}"
+
+
+def record_broken(cluster: str, run_id: str, by: str, settings: Settings) -> None:
+    """Record in the history of a run that an approver broke its lock. A run that has not begun has none."""
+    run = open_run(cluster, run_id, settings)
+    if run.events():
+        run.record(LockedOut(sentence=f"{by} broke the lock of run {run_id} of cluster {cluster}.", is_broken=True))
 
 
 def write_run_report(run: Run, *, dry_run: bool = False) -> tuple[RunReport, str, str]:

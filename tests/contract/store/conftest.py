@@ -40,11 +40,11 @@ class Store:
         return Database(self.url, clock=clock)
 
     def lock(
-        self, *, own_clock: bool = False, renew_every_s: float = 60.0, answer_s: float = ANSWER_S
+        self, *, call: str = "", own_clock: bool = False, renew_every_s: float = 60.0, answer_s: float = ANSWER_S
     ) -> SqlChangeLock:
         """By the test's clock; by the database's own with `own_clock`."""
         database = self.database(clock=None if own_clock else self.clock)
-        return SqlChangeLock(database, renew_every_s=renew_every_s, answer_s=answer_s)
+        return SqlChangeLock(database, call=call, renew_every_s=renew_every_s, answer_s=answer_s)
 
     def run(self, run_id: str = "run", cluster: str = "demo", database: Database | None = None) -> SqlRunStore:
         documents = Artifacts(str(self.home))

@@ -12,7 +12,14 @@ import time
 import pytest
 from sqlalchemy import update
 
-from kafka_rollout.base.errors import FatalError, LockHeldError, RefusedError, TransientError, UserError
+from kafka_rollout.base.errors import (
+    FatalError,
+    LockBrokenError,
+    LockHeldError,
+    RefusedError,
+    TransientError,
+    UserError,
+)
 from kafka_rollout.run.store.leases import SqlChangeLock
 from kafka_rollout.run.store.tables import leases
 from tests.contract.store.conftest import Clock, Store
@@ -99,6 +106,35 @@ def test_a_named_person_breaks_it_and_the_name_is_kept(lock: SqlChangeLock) -> N
     last = lock.history("demo")[-1]
     assert (last["what"], last["by"], last["lock"]["holder"]) == ("broken", "alice", "run-1")  # type: ignore[index]
     assert lock.break_("demo", "alice") is None
+
+
+def test_a_broken_lock_fences_every_call_of_its_run_until_a_person_makes_another_call(store: Store) -> None:
+    killed_later, dag, other = store.lock(), store.lock(call="clear 0"), store.lock()
+    for lock in (killed_later, dag):
+        lock.acquire("demo", "run-1", "upgrade", for_s=60)
+    store.lock().break_("demo", "alice")
+    retry = store.lock(call="clear 0")
+    for lock in (killed_later, dag, retry):
+        assert lock.is_fenced("demo", "run-1")
+        with pytest.raises(LockBrokenError, match="alice broke the lock of run run-1"):
+            lock.acquire("demo", "run-1", "a gate", for_s=60)
+    other.acquire("demo", "run-2", "upgrade", for_s=60)
+    other.release("demo", "run-2")
+    again = store.lock(call="clear 1")
+    again.acquire("demo", "run-1", "continued", for_s=60)
+    for lock in (killed_later, retry):
+        with pytest.raises(LockBrokenError), lock.acting("demo", "run-1", "Stopping"):
+            pass
+        lock.release("demo", "run-1")
+    held = again.holder("demo")
+    assert held is not None, "an earlier call does not release the lease of a later one"
+    with again.acting("demo", "run-1", "Stopping"):
+        pass
+    again.break_("demo", "bob")
+    with pytest.raises(LockBrokenError, match="bob"):
+        again.acquire("demo", "run-1", "a gate", for_s=60)
+    other.admit("demo", "run-1", "carol")
+    assert retry.acquire("demo", "run-1", "resumed", for_s=60).holder == "run-1"
 
 
 def test_a_damaged_lock_is_never_free_and_can_be_broken(lock: SqlChangeLock, store: Store) -> None:

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,8 +19,9 @@ from kafka_rollout.cli import run as cli_run
 from kafka_rollout.cli.commands import changes as cli_changes
 from kafka_rollout.cli.commands import features as cli_features
 from kafka_rollout.run.events import Begun, LockedOut, Planned, StepEnded, StepOutcome, events_of
-from tests.dags.conftest import FakeRuns, spec_with_homes
-from tests.dags.runs.dag_run import run_dag
+from kafka_rollout.run.view import RunView
+from tests.dags.conftest import DAG_ID, FakeRuns, spec_with_homes
+from tests.dags.runs.dag_run import clear_and_continue, run_dag
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports
 from tests.records import change_lock, database_of, failed_steps, run_history, run_ids
@@ -193,8 +194,32 @@ def test_a_run_whose_cluster_was_taken_over_stops_before_its_next_node_and_its_r
     assert (state, len(runs.world.stops)) == ("running", 1)
     assert "failed" in {states["roll.gate_after[0]"], states["roll.gate_before[1]"]}
     failed = [one.reason for one in events_of(record.events(), StepEnded) if one.outcome is StepOutcome.FAILED]
-    assert f"Run {SHELL} holds the lock of cluster fake (Change features)." in failed[-1]
+    assert f"bob broke the lock of run {record.run_id} of cluster fake" in failed[-1]
     assert {node.running for node in runs.world.nodes.values()} == {R391, R431}
+
+
+@pytest.mark.usefixtures("combined")
+def test_a_run_whose_lock_was_broken_takes_it_again_only_when_its_failed_task_is_cleared(runs: FakeRuns) -> None:
+    advance, lock, lost = runs.world.advance, change_lock(runs.home, clock=runs.world.clock.now), []
+
+    def advance_and_break() -> None:
+        advance()
+        if len(runs.world.stops) == 1 and not lost:
+            with suppress(RolloutError):  # the run acts
+                lost.append(lock.break_("fake", "bob"))
+
+    runs.world.advance = advance_and_break  # type: ignore[method-assign]
+    dag = runs.load()[DAG_ID]
+    run = run_dag(dag, {"target_release": "4.3.1", "soak_seconds": 0, "checks": 2})
+    record = run_history(runs.home, "fake", run.run_id)
+    failed = [ti for ti in run.get_task_instances() if ti.state == "failed" and ti.task_id.startswith("roll.")]
+    assert [one.try_number for one in failed] == [1], "no retry"
+    assert (len(runs.world.stops), lock.holder("fake")) == (1, None)
+    assert runs.asked == ["approve_plan"]
+    assert RunView.of(record.events()).lock_is_broken
+    run = clear_and_continue(dag, run, failed[0].task_id)
+    assert run.state == "success"
+    assert len(runs.world.stops) == 3
 
 
 def test_a_run_id_of_another_dag_or_of_the_command_line_is_no_key_to_its_lock_and_its_record(

@@ -38,9 +38,10 @@ def test_the_runtime_uses_the_connection_and_checks_host_keys(
         monkeypatch.setenv(name, value)
 
     hook, node = KafkaClusterHook("far"), bed.spec.nodes[0]
-    with hook.open("run-1") as ports, pytest.raises(RefusedError, match=r"host key of .* is not in known_hosts"):
+    refused = r"host key of .* is not in known_hosts"
+    with hook.open("run-1", clears=0) as ports, pytest.raises(RefusedError, match=refused):
         ports.runtime.process(node)
     shutil.copy(bed.folder / "ssh" / "known_hosts", home / ".ssh" / "known_hosts")
-    with hook.open("run-2") as ports:
+    with hook.open("run-2", clears=0) as ports:
         assert str(ports.runtime.process(node).running) == "4.2.1"
         assert str(ports.runtime.process(node).installed) == "4.2.1"

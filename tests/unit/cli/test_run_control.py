@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from kafka_rollout.base.errors import LockBrokenError
 from kafka_rollout.cli.app import run_main
 from kafka_rollout.clusters.inventory import dump_cluster
 from kafka_rollout.control.approval import record_approval
@@ -80,3 +81,19 @@ def test_what_changes_nothing_is_refused(ports: ClusterPorts, capsys: pytest.Cap
     code = call("pause", "--run", "run-1", "--reason", "too late")
     assert code == 3, capsys.readouterr().err
     assert ports.run.events() == before
+
+
+def test_a_run_whose_lock_was_broken_needs_a_person_and_resume_lets_it_continue(
+    ports: ClusterPorts, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call("unlock", "--as", "alice") == 0
+    assert run_main(["status", "--cluster", "fake", "--run", "run-1"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "! alice (shell user" in shown
+    assert "broke the lock of run run-1 of cluster fake." in shown
+    assert "continues by itself" not in shown
+    with pytest.raises(LockBrokenError):
+        acquire_lock(ports, "a gate")
+    assert call("resume", "--run", "run-1", "--reason", "it was not killed") == 0
+    assert "It can acquire the lock again." in capsys.readouterr().out
+    assert acquire_lock(ports, "a gate").holder == "run-1"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -201,6 +202,37 @@ def test_a_request_after_the_last_node_ends_or_holds_the_run_before_the_levels(
     assert (states["observe"], states["rehearse"], states["finalize"]) == ("done", "skipped", "done")
     assert (states["prove_snapshot"], view.steps["prove_snapshot"].reason) == ("failed", end)
     assert (states["stop_traffic"], view.failed is not None) == ("skipped", True)
+
+
+def test_a_broken_lock_ends_a_run_that_goes_on_and_only_a_new_call_continues_it(tmp_path: Path) -> None:
+    cluster = FakeCluster(R391)
+    request = Request(target=R431, scan=False, rehearse=False, soak_s=0.0, checks=3)
+
+    def call() -> bool:
+        ports, progress = fake_ports(cluster, tmp_path), SaysLines(lambda line: None)
+        services = RehearsalServices(ports)
+        return Runner(
+            ports=ports, procedure=UPGRADE, request=request, answers=Approver(), services=services, progress=progress
+        ).run()
+
+    seen = fake_ports(cluster, tmp_path)
+    advance = cluster.advance
+
+    def break_in_a_gate() -> None:
+        advance()
+        if len(cluster.stops) == 2 and seen.lock.holder("fake") is not None:
+            with suppress(RefusedError):  # the run acts
+                seen.lock.break_("fake", "alice")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cluster, "advance", break_in_a_gate)
+        assert not call()
+    assert len(cluster.stops) == 2
+    view = RunView.of(seen.run.events())
+    assert (view.lock_is_broken, view.failed, seen.lock.holder("fake")) == (True, None, None)
+    assert call()
+    assert len(cluster.stops) == 6
+    assert not RunView.of(seen.run.events()).lock_is_broken
 
 
 def test_a_roll_that_fails_fails_the_part_of_its_batch_and_the_step_that_shows_it(

@@ -208,7 +208,7 @@ def test_a_check_renews_the_lock_and_stops_at_somebody_else_s(ports: ClusterPort
     held = ports.lock.holder("fake")
     assert held is not None
     assert held.holder == ports.run_id
-    ports.lock.break_("fake", "bob")
+    ports.lock.release("fake", ports.run_id)
     ports.lock.acquire("fake", "another run", "features", for_s=60)
     with pytest.raises(LockHeldError):
         check_gate(Run(ports, plan), ref.resolve(plan, ports.cluster))

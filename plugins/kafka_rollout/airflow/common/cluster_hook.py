@@ -60,10 +60,19 @@ class KafkaClusterHook(BaseHook):
                 prometheus = _access(await self.aget_connection(name))
         return _security(*connections, prometheus=prometheus)
 
-    def open(self, run: str, security: ClientSecurity | None = None) -> AbstractContextManager[ClusterPorts]:
-        """Open the ports of a DAG run. The run id is also the id of the run history and the holder of the lock."""
+    def open(
+        self, run: str, security: ClientSecurity | None = None, *, clears: int
+    ) -> AbstractContextManager[ClusterPorts]:
+        """Open the ports of a DAG run. The run id is also the id of the run history and the holder of the lock.
+
+        `clears`: how often users have cleared tasks of the run (`clears_of`): each clear is a call of a person.
+        """
         return open_cluster_ports(
-            self.cluster, run, security if security is not None else self.security(), ssh=self.ssh()
+            self.cluster,
+            run,
+            security if security is not None else self.security(),
+            call=f"clear {clears}",
+            ssh=self.ssh(),
         )
 
     def open_to_read(self) -> AbstractContextManager[ClusterPorts]:
@@ -97,6 +106,11 @@ class KafkaClusterHook(BaseHook):
             return connect_with(hook)
 
         return connect
+
+
+def clears_of(context: Any) -> int:
+    """Return how often users have cleared tasks of the DAG run. A retry of a task does not change it."""
+    return int(getattr(context.get("dag_run"), "clear_number", None) or 0)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseTrigger, TaskSkippedEvent, TaskSuccessEvent, TriggerEvent
 
-from kafka_rollout.airflow.common.cluster_hook import KafkaClusterHook
+from kafka_rollout.airflow.common.cluster_hook import KafkaClusterHook, clears_of
 from kafka_rollout.airflow.gates.gate_log import GateLog
 from kafka_rollout.airflow.gates.history_poll import NEXT_POLL_S, POLL_S, HistoryPoll, shared_history
 from kafka_rollout.airflow.gates.trigger import pause_s
@@ -71,9 +71,8 @@ class BatchTrigger(OneLineLogs, BaseTrigger):
     here when the run rolls back. Everything else resumes the task, also an end by an approver or an operator, after
     which it fails without a retry.
 
-    `place`: `dag_id`, `run_id`, `map_index` and `params` of the form, if a worker deferred the task; of a task that
-    begins here the triggerer knows them. `resumes`: the task continues in a worker also after a passed gate. `records`:
-    what the task has read before.
+    `place`: of `place_of_instance`, if a worker deferred the task; of one that begins here the triggerer knows it.
+    `resumes`: the task continues in a worker also after a passed gate. `records`: what the task has read before.
     """
 
     def __init__(
@@ -211,7 +210,9 @@ class BatchTrigger(OneLineLogs, BaseTrigger):
             try:
                 if ports is None or watch is None:
                     ports = await asyncio.to_thread(
-                        lambda: closing.enter_context(trigger_ports(hook, place["run_id"], security))
+                        lambda: closing.enter_context(
+                            trigger_ports(hook, place["run_id"], security, clears=place["clears"])
+                        )
                     )
                     watch = await asyncio.to_thread(self._new_watch, ports, place)
                     if self.place is not None:
@@ -269,7 +270,8 @@ def place_of_instance(context: Any) -> dict[str, Any]:
     """Return what the trigger needs of the task instance."""
     ti = context["ti"]
     names = ("dag_id", "run_id", "map_index")
-    return {**{name: getattr(ti, name) for name in names}, "params": dict(context["params"])}
+    more = {"clears": clears_of(context), "params": dict(context["params"])}
+    return {**{name: getattr(ti, name) for name in names}, **more}
 
 
 def _stops(error: RolloutError) -> bool:

@@ -22,6 +22,7 @@ from kafka_rollout.airflow.common.base import (
     request_in,
     skip_if,
 )
+from kafka_rollout.airflow.common.cluster_hook import clears_of
 from kafka_rollout.airflow.gates.trigger import GateTrigger
 from kafka_rollout.base.json_forms import to_json
 from kafka_rollout.gates.gate import RESTS_ON_LOGS, Gate, GateWatch, WatchState, WatchStatus
@@ -118,7 +119,8 @@ def watch_gate(
         return status
     run_id = str(context["run_id"])
     watched: dict[str, Any] = {"gate": to_json(gate.ref), "watch": to_json(watch), "records": task.records}
-    trigger = GateTrigger(cluster=task.cluster, run_id=run_id, plan_hash=run.plan.hash, **watched)
+    clears = clears_of(context)
+    trigger = GateTrigger(cluster=task.cluster, run_id=run_id, clears=clears, plan_hash=run.plan.hash, **watched)
     task.defer(trigger=trigger, method_name="gate_watched")
 
 

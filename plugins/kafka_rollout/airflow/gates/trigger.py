@@ -57,6 +57,7 @@ class GateTrigger(OneLineLogs, BaseTrigger):
         *,
         cluster: str,
         run_id: str,
+        clears: int,
         plan_hash: str,
         gate: dict[str, Any],
         watch: dict[str, Any],
@@ -65,13 +66,14 @@ class GateTrigger(OneLineLogs, BaseTrigger):
         super().__init__()  # type: ignore[no-untyped-call]
         self.cluster = cluster
         self.run_id = run_id
+        self.clears = clears
         self.plan_hash = plan_hash
         self.gate = gate
         self.watch = watch
         self.records = dict(records or {})
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        names = ("cluster", "run_id", "plan_hash", "gate", "watch", "records")
+        names = ("cluster", "run_id", "clears", "plan_hash", "gate", "watch", "records")
         return "kafka_rollout.airflow.gates.trigger.GateTrigger", {name: getattr(self, name) for name in names}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
@@ -86,7 +88,9 @@ class GateTrigger(OneLineLogs, BaseTrigger):
                 try:
                     if ports is None:
                         ports = await asyncio.to_thread(
-                            lambda: closing.enter_context(trigger_ports(hook, self.run_id, security))
+                            lambda: closing.enter_context(
+                                trigger_ports(hook, self.run_id, security, clears=self.clears)
+                            )
                         )
                     # The task has just checked. An event at once can arrive before the end of the task's process.
                     await ports.clock.sleep_async(pause_s([watch]))

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def trigger_ports(hook: KafkaClusterHook, run_id: str, security: ClientSecurity) -> Iterator[ClusterPorts]:
-    """Open the ports of a DAG run in the triggerer."""
-    with hook.open(run_id, security) as opened:
+def trigger_ports(
+    hook: KafkaClusterHook, run_id: str, security: ClientSecurity, *, clears: int
+) -> Iterator[ClusterPorts]:
+    """Open the ports of a DAG run in the triggerer. `clears`: when the task of the trigger began."""
+    with hook.open(run_id, security, clears=clears) as opened:
         yield replace(opened, confirm_approval=TriggerRecords(opened).confirm)

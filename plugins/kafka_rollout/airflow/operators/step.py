@@ -23,6 +23,7 @@ from kafka_rollout.airflow.common.base import (
     request_in,
     skip_if,
 )
+from kafka_rollout.airflow.common.cluster_hook import clears_of
 from kafka_rollout.airflow.gates.sensor import watch_gate
 from kafka_rollout.airflow.operators.services import keep_traffic_running
 from kafka_rollout.base.errors import FatalError, RefusedError, SkippedStepError
@@ -95,7 +96,7 @@ class StepOperator(RolloutOperator):
             dag_id=self.dag_id,
             triggered_by=str(getattr(run, "triggering_user_name", None) or ""),
             run_type=str(getattr(getattr(run, "run_type", ""), "value", "")),
-            clears=int(getattr(run, "clear_number", None) or 0),
+            clears=clears_of(context),
         )
 
 

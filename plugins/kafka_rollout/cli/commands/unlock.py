@@ -33,15 +33,18 @@ def unlock(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Break the lock of a run that was killed: another run can change the cluster then. Only an approver can do it.
+    """Break the lock of a run: another run can change the cluster then. Only an approver can do it.
 
-    `status` shows the run that holds the lock, its purpose and when its lease expires.
+    The run does nothing more, also if it was not killed, before a person continues it: with its command and --run, with
+    `resume`, or by a clear of its failed task in Airflow. `status` shows the run that holds the lock, its purpose and
+    when its lease expires.
 
     With --claims, a run of this database can change nodes that a run of another database has claimed: one that is gone,
     or of which this one was restored from a backup. If the other run goes on, it is refused at its
     next stop after a run of this database has claimed a node.
     """
     from kafka_rollout.run.store.opening import open_lock
+    from kafka_rollout.wiring.runs import record_broken
 
     settings = Settings.from_environment()
     spec = get_cluster(cluster, settings)
@@ -51,7 +54,8 @@ def unlock(
     refuse_answer(spec, by, user)
     lock, who = open_lock(settings), f"{by.strip()} ({user})"
     found, silent = _read_claims(spec, settings) if claims else ({}, {})
-    lease = lock.break_(spec.name, who)
+    if (lease := lock.break_(spec.name, who)) is not None:
+        record_broken(spec.name, lease.holder, who, settings)
     new = lock.take_over_claims(spec.name, found, who)
     taken = [claim for nonce, claim in found.items() if nonce in new]
     if as_json:

@@ -5,6 +5,9 @@ second lock that ends with its process: a file lock next to a SQLite file, or an
 connection. A process that acts takes the next fencing token of the cluster. An earlier process of the same run, or a
 run whose lease has expired, no longer has the newest token and is rejected before its next action. Times are from the
 database's clock.
+
+A call is what a person begins: a command, a DAG run, each clear of its tasks. The log of the lock has each call of a
+run that acquires the lease. `break_` fences those before it, so that only a later call, or `admit`, acquires it again.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from kafka_rollout.base.errors import (
     FatalError,
+    LockBrokenError,
     LockHeldError,
     RefusedError,
     RolloutError,
@@ -43,8 +47,22 @@ log = logging.getLogger(__name__)
 
 ANSWER_S = 10.0  # a database that does not answer a check in this time has lost its connection
 _JOIN_S = ANSWER_S
+CALLED, BROKEN, ADMITTED = "called", "broken", "admitted"
 # Built once: building a statement takes longer than executing it.
 _LEASE = select(leases).where(leases.c.cluster == bindparam("cluster"))
+_FENCES = (
+    select(lease_log)
+    .where(lease_log.c.cluster == bindparam("cluster"), lease_log.c.what.in_([BROKEN, ADMITTED]))
+    .order_by(lease_log.c.id)
+)
+_CALL = (
+    select(lease_log.c.id)
+    .where(
+        lease_log.c.cluster == bindparam("cluster"), lease_log.c.what == CALLED, lease_log.c.body == bindparam("body")
+    )
+    .order_by(lease_log.c.id.desc())
+    .limit(1)
+)
 _TWINS = (
     select(leases)
     .where(
@@ -71,11 +89,18 @@ class _Act:
 
 
 class SqlChangeLock:
-    """Leases in a database. One instance is for one process; its threads can share it."""
+    """Leases in a database. One instance is for one process; its threads can share it.
 
-    def __init__(self, database: Database, *, renew_every_s: float = RENEW_EVERY_S, answer_s: float = ANSWER_S) -> None:
+    `call`: of this process, for the calls of several processes; by default each instance is a call.
+    """
+
+    def __init__(
+        self, database: Database, *, call: str = "", renew_every_s: float = RENEW_EVERY_S, answer_s: float = ANSWER_S
+    ) -> None:
         self._database = database
+        self._call = call or token_hex(8)
         self._renew_every_s, self._answer_s = renew_every_s, answer_s
+        self._known_calls: set[tuple[str, str]] = set()  # of cluster and run, in the log as this call
         self._taken: dict[str, int] = {}  # cluster → token of the lease that this process acquired last
         self._acts: dict[str, _Act] = {}
 
@@ -85,6 +110,8 @@ class SqlChangeLock:
         with self._database.serialized() as connection:
             now = self._database.now(connection)
             row = _row(connection, cluster)
+            if broken := self._find_fence(connection, cluster, holder):
+                raise _fenced(cluster, holder, *broken)
             current = None if row is None else _lock(row)
             ours = None
             if current is not None and current.holder and current.expires_at > now:
@@ -116,12 +143,41 @@ class SqlChangeLock:
             )
             values = {**asdict(lock), "token": max(newest, lock.token), "lease_token": lock.token}
             put(connection, leases, {"cluster": cluster}, values)
+            if (cluster, holder) not in self._known_calls and self._is_logged(connection, cluster, holder) is None:
+                _log(connection, now, CALLED, _of_run(cluster, holder), call=self._call)
             if current is not None and current.holder not in {"", holder}:
                 _log(connection, now, "taken over", lock, taken_from=current.holder, expired_at=current.expires_at)
             elif ours is None:
                 _log(connection, now, "acquired", lock)
+        self._known_calls.add((cluster, holder))
         self._taken[cluster] = lock.token
         return lock
+
+    def is_fenced(self, cluster: str, holder: str) -> bool:
+        with self._database.reading() as connection:
+            return self._find_fence(connection, cluster, holder) is not None
+
+    def admit(self, cluster: str, holder: str, by: str) -> None:
+        with self._database.begin() as connection:
+            _log(connection, self._database.now(connection), ADMITTED, _of_run(cluster, holder), by=by)
+
+    def _find_fence(self, connection: Connection, cluster: str, holder: str) -> tuple[str, float] | None:
+        """Return who broke the lock of the run, and when, if this call of the run is older, and was not admitted."""
+        of_run = [
+            (int(row.id), row.what, float(row.at), json.loads(row.body))
+            for row in connection.execute(_FENCES, {"cluster": cluster})
+        ]
+        of_run = [one for one in of_run if one[3]["lock"]["holder"] == holder]
+        if not of_run or of_run[-1][1] == ADMITTED:
+            return None
+        number, _, at, body = of_run[-1]
+        logged = self._is_logged(connection, cluster, holder)
+        return None if logged is None or logged > number else (body["by"], at)
+
+    def _is_logged(self, connection: Connection, cluster: str, holder: str) -> int | None:
+        """Return the number of the entry of this call; None before it has acquired the lease."""
+        body = json.dumps({"lock": asdict(_of_run(cluster, holder)), "call": self._call}, ensure_ascii=False)
+        return connection.execute(_CALL, {"cluster": cluster, "body": body}).scalars().first()
 
     @contextmanager
     def acting(self, cluster: str, holder: str, what: str) -> Iterator[None]:
@@ -170,9 +226,9 @@ class SqlChangeLock:
         """
         new = frozenset(nonces) - read_known_claims(self._database)
         if new:
-            of = Lock(cluster=cluster, holder="", purpose="", acquired_at=0.0, expires_at=0.0)
             with self._database.begin() as connection:
-                _log(connection, self._database.now(connection), TAKEN_OVER, of, by=by, nonces=sorted(new))
+                now = self._database.now(connection)
+                _log(connection, now, TAKEN_OVER, _of_run(cluster, ""), by=by, nonces=sorted(new))
         return new
 
     @contextmanager
@@ -182,10 +238,10 @@ class SqlChangeLock:
             yield
 
     def release(self, cluster: str, holder: str) -> None:
-        """Release the lease if there is one. Raises RefusedError if another run holds it."""
+        """Release the lease if there is one, and not of a later call. Raises RefusedError if another run holds it."""
         with self._database.serialized() as connection:
             row = _row(connection, cluster)
-            if row is None or not row.holder:
+            if row is None or not row.holder or self._find_fence(connection, cluster, holder):
                 return
             if row.holder != holder:
                 raise RefusedError(
@@ -215,12 +271,12 @@ class SqlChangeLock:
                 except FatalError as error:
                     _repair(connection, cluster)
                     row = _row(connection, cluster)
-                    _log(connection, now, "broken", _lock(row), by=by, damaged=error.sentence) if row else None
+                    _log(connection, now, BROKEN, _lock(row), by=by, damaged=error.sentence) if row else None
                     return None
                 if row is None or not row.holder:
                     return None
                 _remove_lease(connection, cluster)
-                _log(connection, now, "broken", _lock(row), by=by)
+                _log(connection, now, BROKEN, _lock(row), by=by)
                 return _lock(row)
         except _ActsNowError as error:
             current = self.holder(cluster)
@@ -241,6 +297,8 @@ class SqlChangeLock:
         """Take the next token for this process."""
         with self._database.serialized() as connection:
             row, now = _row(connection, cluster), self._database.now(connection)
+            if broken := self._find_fence(connection, cluster, holder):
+                raise _fenced(cluster, holder, *broken)
             seen = self._taken.get(cluster, None if row is None else int(row.lease_token))
             if row is None or row.holder != holder or row.expires_at <= now or row.lease_token != seen:
                 raise _lease_lost(cluster, holder, row, now, what)
@@ -369,6 +427,20 @@ def _repair(connection: Connection, cluster: str) -> None:
 def _log(connection: Connection, at: float, what: str, lock: Lock, **more: Any) -> None:
     body = json.dumps({"lock": asdict(lock), **more}, ensure_ascii=False)
     connection.execute(insert(lease_log).values(cluster=lock.cluster, at=at, what=what, body=body))
+
+
+def _of_run(cluster: str, holder: str) -> Lock:
+    """Return what an entry of the log has that is about a run, or a cluster, and about no lease."""
+    return Lock(cluster=cluster, holder=holder, purpose="", acquired_at=0.0, expires_at=0.0)
+
+
+def _fenced(cluster: str, holder: str, by: str, at: float) -> LockBrokenError:
+    return LockBrokenError(
+        f"{by} broke the lock of run {holder} of cluster {cluster} at {_time_of_day(at)}, so this run does nothing "
+        "more.",
+        remedy="Continue it with a new call: its command with --run, `kafka-rollout resume`, or a clear of its failed "
+        "task in Airflow.",
+    )
 
 
 def _acts_not(cluster: str) -> RefusedError:

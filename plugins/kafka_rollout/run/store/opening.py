@@ -36,8 +36,8 @@ def open_run(cluster: str, run_id: str, settings: Settings | None = None) -> Sql
     return SqlRunStore(database_of(settings), _documents(settings), settings.home / "private", cluster, run_id)
 
 
-def open_lock(settings: Settings | None = None) -> SqlChangeLock:
-    return SqlChangeLock(database_of(settings))
+def open_lock(settings: Settings | None = None, *, call: str = "") -> SqlChangeLock:
+    return SqlChangeLock(database_of(settings), call=call)
 
 
 def open_scan_history(cluster: str, settings: Settings | None = None) -> SqlScanHistory:
