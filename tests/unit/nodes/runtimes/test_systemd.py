@@ -79,6 +79,18 @@ def test_the_commands_that_stop_a_unit_are_read_as_systemd_shows_them() -> None:
     assert unit.after_stop == ("/bin/rm /run/kafka.pid",)
 
 
+def test_a_line_break_does_not_end_a_command_of_a_unit() -> None:
+    times = "ignore_errors=no ; start_time=[n/a] ; stop_time=[n/a] ; pid=0 ; code=(null) ; status=0/0 }"
+    first, second = "/bin/sh -c f() {\necho a ; }\nf\npkill -f kafka.Kafka", "/bin/sh -c sleep 1\nkill $MAINPID"
+    shown = (
+        f"ExecStop={{ path=/bin/sh ; argv[]={first} ; {times}\nExecStop={{ path=/bin/sh ; argv[]={second} ; {times}\n"
+    )
+    shown += f"ExecStopPost={{ path=/bin/sh ; argv[]={second} ; {times}\n"
+    unit = parse_unit(f"{shown}{RUNNING}")
+    assert (unit.stop_commands, unit.after_stop) == ((first, second), (second,))
+    assert unit.active == parse_unit(RUNNING).active
+
+
 @pytest.mark.parametrize(
     ("end", "ignored"),
     [

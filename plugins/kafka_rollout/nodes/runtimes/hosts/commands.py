@@ -47,8 +47,11 @@ _NO_WRITING = re.compile(r"Read-only file system|No space left on device|Disk qu
 _NO_PROGRAM = re.compile(r"(\S+): (?:command )?not found")
 # A group of the shell in argv[] has ` ; }` too: only that at the end of the line ends it, if nothing else does
 # (exec_status_info in src/systemctl/systemctl-show.c).
+# A line break in a word is printed as it is.
 _COMMAND = re.compile(
-    r"(?:\bpath=([^;{}]*?) ; )?argv\[\]=(.*?)(?: ; (?:ignore_errors=(\w+)|flags=)|(?: ;)?(?: \})?\s*$)", re.MULTILINE
+    r"(?:\bpath=([^;{}]*?) ; )?argv\[\]="
+    r"(?:((?:(?!argv\[\]=)(?s:.))*?) ; (?:ignore_errors=(\w+)|flags=)|(.*?)(?: ;)?(?: \})?\s*$)",
+    re.MULTILINE,
 )
 
 
@@ -238,7 +241,7 @@ def shown_with_errors(shown: str) -> list[tuple[str, bool]]:
     """
     found = []
     for match in _COMMAND.finditer(shown):
-        path, text = match[1] or "", match[2].strip()
+        path, text = match[1] or "", (match[4] if match[2] is None else match[2]).strip()
         first, _, rest = text.partition(" ")
         if path.startswith("/") and not first.startswith(("/", "$")):
             text = f"{path} {rest}".strip()

@@ -159,7 +159,10 @@ _MACHINE = (
     '$(cat /etc/machine-id 2>/dev/null)/$(uname -n)"'
 )
 _MACHINE_ID = re.compile(r"[0-9a-f-]{36}/pid:\[\d+\]/\w*/\S+")
-_EXEC_STOP = re.compile(r"^ExecStop(Post)?=(\{.*)$", re.MULTILINE)
+# To the end of its last line: a word of a command can have line breaks.
+_EXEC_STOP = re.compile(
+    r"^ExecStop(Post)?=(\{(?:(?:(?!^ExecStop)(?s:.))*? ; (?:ignore_errors|flags)=.*|.*))$", re.MULTILINE
+)
 _VERSION = re.compile(r'^JAVA_VERSION="?(\d+)(?:\.(\d+))?', re.MULTILINE)
 # The path without links, then each folder above it.
 # Every file, folder and link on the way from a path to its end, as the kernel walks it.
