@@ -87,3 +87,8 @@ def test_a_value_stays_if_the_new_one_or_its_condition_has_it(tmp_path: Path, sc
 )
 def test_what_the_script_finds_can_decide(script: str) -> None:
     assert ReplacedVariables.of([script.split("\n")]).is_replaced("KAFKA_OPTS") is None
+
+
+def test_a_comment_ends_with_its_line_and_a_command_goes_on_after_a_backslash() -> None:
+    script = "# was: \\\npkill java\nkill 1 # and \\\nkill \\\n  2\necho 'a # \\\nb'"
+    assert text_of("x", script).lines == ("pkill java", "kill 1", "kill    2", "echo 'a #  b'")

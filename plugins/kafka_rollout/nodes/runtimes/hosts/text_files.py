@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from kafka_rollout.model.topology import NodeSpec
@@ -72,10 +72,26 @@ class TextFiles:
 
 
 def text_of(path: str, content: str) -> TextFile:
-    lines = (_uncommented(line).strip() for line in content.replace("\\\n", " ").split("\n"))
     first = content.partition("\n")[0]
     interpreter = first.removeprefix("#!").strip() if first.startswith("#!") else ""
-    return TextFile(path=path, lines=tuple(filter(None, lines)), interpreter=interpreter)
+    return TextFile(
+        path=path,
+        lines=tuple(filter(None, map(str.strip, _lines(content)))),
+        interpreter=interpreter,
+    )
+
+
+def _lines(content: str) -> Iterator[str]:
+    """Yield the lines without comments. A comment does not go on after a backslash."""
+    begun = ""
+    for line in content.split("\n"):
+        begun += line
+        if begun.endswith("\\") and _uncommented(begun) == begun:
+            begun = f"{begun[:-1]} "
+        else:
+            yield _uncommented(begun)
+            begun = ""
+    yield begun
 
 
 def _uncommented(line: str) -> str:
