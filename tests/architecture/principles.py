@@ -248,7 +248,8 @@ PRINCIPLES = (
     ),
     _of(
         ABSENCE,
-        "Whom a stop reaches is decided by what runs on the host, also for other clusters, and again before each stop.",
+        "A command of a stop has a form that is known to reach its own unit alone, or it can reach every Kafka that "
+        "runs on the host, also those of other clusters. This is decided again before each stop.",
         "model/signals.py model/unit_stops.py nodes/runtimes/hosts/unit_stops.py",
         "unit/model/test_unit_stops.py unit/nodes/runtimes/test_unit_stops.py",
     ),

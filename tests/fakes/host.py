@@ -284,9 +284,12 @@ class FakeHost:
         if line.startswith("test -f ") and "useKeyTab" in line:
             return done_with(0, self.login_file, "")
         if "head -c 200000" in line:  # texts
-            there = [path for path in (text or "").splitlines() if path in self.files]
-            lines = {path: "".join(f"text {one}\n" for one in self.files[path].splitlines()) for path in there}
-            return done_with(0, "".join(f"file {path}\n{shown}" for path, shown in lines.items()), "")
+            shown = ""
+            for path in (text or "").splitlines():
+                lines = self.files.get(path, "").splitlines()
+                kind = "file" if path in self.files else "unread" if path in self.unreadable else "none"
+                shown += "".join([f"{kind} {path}\n", *(f"text {one}\n" for one in lines)])
+            return done_with(0, shown, "")
         if "Hidden=namespace" in line and line.startswith("tr "):
             why = [f"Hidden={self.hidden}"] if self.hidden else []
             return done_with(0, "\n".join([*(f"arg {word}" for word in self.hidden_words), *why]), "")

@@ -310,6 +310,14 @@ class ServiceEntry(_Strict):
             "writes it"
         ),
     ] = None
+    stop_spares_others: Annotated[
+        bool | None,
+        Field(
+            strict=True,
+            description="true: you have tried that ExecStop= and ExecStopPost= stop no other Kafka of the host, where "
+            "the tool cannot tell (STOP-REACHES-OTHER-NODES is then a warning)",
+        ),
+    ] = None
     log_file: Annotated[
         AbsolutePath | None,
         Field(

@@ -224,16 +224,20 @@ class UnitStop:
     """Path and line of the scripts that these commands run, without comments."""
     after: tuple[str, ...] = ()
     """The words of each ExecStopPost=, which runs after the process has ended."""
-    after_lines: tuple[tuple[str, str], ...] = ()
-    """As `lines`, of these."""
+    scripts: Mapping[str, str] = field(default_factory=dict)
+    """Path of a script of these commands, or of one that it runs → its text without comments. Only scripts of a shell
+    that were read to the end."""
+    pid_files: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Path of a file that these texts name → the process ids in it; empty without the file. Those that cannot be read
+    are left out."""
     signal: str = ""
     """The variable SIGNAL in the environment of the unit, as kafka-server-stop.sh reads it; empty: none."""
-    filters: bool = True
-    """The installed release has a kafka-server-stop.sh with filters (KIP-979)."""
     user_id: int | None = None
     """With which systemd runs the commands, which need not be that of the process; None: unknown."""
     is_privileged: bool = True
     """A command can have other rights than those of this user."""
+    own: frozenset[int] = frozenset()
+    """The processes of Kafka in its control group."""
     processes: tuple[KafkaProcess, ...] | None = ()
     """Of Kafka outside of its control group; None: the host does not show them."""
 

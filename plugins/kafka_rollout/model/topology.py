@@ -113,6 +113,8 @@ class ServiceSpec:
     """Other software writes the configuration, so the tool does not."""
     configuration_writer: Literal["root", "user"] = "root"
     """Root, or `user`: `user` owns the folder of the file and writes it."""
+    stop_spares_others: bool = False
+    """Its owner knows that a stop of the unit reaches no other Kafka of the host, where the tool cannot tell."""
     log_file: str | None = None
     """server.log; None: the journal has the log."""
     archive: str | None = None

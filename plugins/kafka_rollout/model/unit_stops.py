@@ -1,30 +1,26 @@
-"""Which Kafka processes of a host the stop of a unit reaches: by its own commands, and by the scripts that they run.
+"""Which Kafka processes of a host the stop of a unit can reach: by its own commands, and by the scripts that they run.
 
 What runs on the host counts, and not only the nodes of an inventory: kafka-server-stop.sh and commands that find
-processes by name reach the nodes of other clusters too.
+processes by name reach the nodes of other clusters too. A command of which nothing is known can reach each of them.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from kafka_rollout.base.wording import nodes
 from kafka_rollout.model.host_state import KafkaProcess, UnitStop
-from kafka_rollout.model.signals import STOP_SCRIPT, StopText
+from kafka_rollout.model.signals import Signal, StopReader, any_of
 from kafka_rollout.model.starts import MAIN_CLASS
 from kafka_rollout.model.topology import NodeSpec
-from kafka_rollout.releases.facts import Release
 
-_OTHER_USER = re.compile(r"(?<![\w./-])(?:/\S*/)?(?:sudo|doas|su|runuser|pkexec|setpriv|run0|systemd-run|ssh)(?=\s)")
 _ROOT = 0
-_FIRST_WITH_FILTERS = Release(3, 7, 0)  # kafka-server-stop.sh of earlier releases ignores its options (KIP-979)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopReach:
-    """A text of the stop of a unit that reaches other Kafka processes of the host."""
+    """A text of the stop of a unit that is not known to spare the other Kafka processes of the host."""
 
     unit: str
     host: str
@@ -36,6 +32,12 @@ class StopReach:
     """Of the script; empty: the unit has the text itself."""
     reached: tuple[KafkaProcess, ...]
     """Empty: the host does not show its processes."""
+    is_certain: bool
+    """It reaches these; else the tool cannot tell."""
+    why: str = ""
+    """Why it cannot tell, the end of a sentence; empty: the form of the text is not known."""
+    is_accepted: bool = False
+    """The inventory takes the responsibility for what the tool cannot tell."""
 
     @property
     def sentence(self) -> str:
@@ -43,21 +45,36 @@ class StopReach:
             has = f"{self.setting}= of {self.unit} on host {self.host} runs {self.path}: `{self.text}`"
         else:
             has = f"{self.unit} on host {self.host} has {self.setting}={self.text}"
-        if not self.reached:
-            return (
-                f"{has}, which stops every Kafka of this host that it finds, and the host does not show its processes "
-                "to the SSH user."
-            )
         own = [one.node.node_id for one in self.reached if one.node is not None]
         foreign = [_name(one) for one in self.reached if one.node is None]
         named = [*([f"{nodes(own)} of this host"] if own else []), *foreign]
         no_node = (
             f", which {'is not a node' if len(foreign) == 1 else 'are not nodes'} of this cluster" if foreign else ""
         )
-        return f"{has}, which can also stop {' and '.join(named)}{no_node}."
+        others = f"{' and '.join(named)}{no_node}"
+        if self.is_certain:
+            return f"{has}, which can also stop {others}."
+        hidden = "another Kafka of this host, which does not show its processes to the SSH user"
+        accepted = f" The inventory says that it stops {self.unit} alone." if self.is_accepted else ""
+        return (
+            f"{has}. The tool cannot tell whether this also stops {others or hidden}"
+            f"{self.why and ': '}{self.why}.{accepted}"
+        )
 
     @property
     def remedy(self) -> str:
+        if self.is_accepted:
+            return "Check again that it does, whenever the command or its script changes."
+        if self.is_certain:
+            return self._change
+        return (
+            f"{self._change} Or use a form that the tool knows, such as `kill $MAINPID`, kafka-server-stop.sh with "
+            "--node-id=, or `kill $(cat FILE)` with a file that the SSH user can read. If you have tried that it stops "
+            f"{self.unit} alone, set `stop_spares_others: true` in `service` of the node in the inventory."
+        )
+
+    @property
+    def _change(self) -> str:
         if self.path:
             return (
                 f"Let {self.path} send SIGTERM to the process of {self.unit} alone, by $MAINPID, which systemd gives "
@@ -85,36 +102,41 @@ def _name(process: KafkaProcess) -> str:
 def find_reached(
     stop: UnitStop, node: NodeSpec, others: Sequence[NodeSpec], *, unit: str, host: str
 ) -> Iterator[StopReach]:
-    """Yield the texts of a stop that reach another Kafka than the node. `others`: the other nodes of the inventory on
-    the host, which also count while they do not run."""
-    targets = [*_with_nodes(stop.processes or (), others)]
-    is_hidden = stop.processes is None
-    for setting, commands, lines in (
-        ("ExecStop", stop.commands, stop.lines),
-        ("ExecStopPost", stop.after, stop.after_lines),
-    ):
-        scripts: dict[str, list[str]] = {}
-        for path, line in lines:
-            if STOP_SCRIPT not in path:  # what it does is known
-                scripts.setdefault(path, []).append(line)
-        texts = [("", [command]) for command in commands] + [*scripts.items()]
-        changes_user = any(_OTHER_USER.search(line) for _, found in texts for line in found)
-        for path, found in texts:
-            text = StopText(
-                lines=found if path else [_as_shell(found[0])],
-                unit=unit,
-                configuration=node.service.configuration_file if node.service is not None else "",
-                filters=stop.filters,
-                arguments=tuple(_arguments(commands, path)) if path else (),
-            )
-            reached: dict[str, list[KafkaProcess]] = {}
-            for process in [*targets, *([KafkaProcess()] if is_hidden else [])]:
-                command = text.find_signal(process, can_signal=changes_user or _can_signal(stop, process))
-                if command is not None:
-                    reached.setdefault(command if path else found[0], []).append(process)
-            for command, processes in reached.items():
-                known = tuple(one for one in processes if one.pid or one.node is not None)
-                yield StopReach(unit=unit, host=host, setting=setting, text=command, path=path, reached=known)
+    """Yield the texts of a stop that can reach another Kafka than the node. `others`: the other nodes of the inventory
+    on the host, which also count while they do not run."""
+    targets = [*_with_nodes(stop.processes or (), others), *([KafkaProcess()] if stop.processes is None else [])]
+    service = node.service
+    reader = StopReader(stop, service.configuration_file if service is not None else "")
+    for setting, commands in (("ExecStop", stop.commands), ("ExecStopPost", stop.after)):
+        signals: dict[tuple[str, str], list[Signal]] = {}
+        for signal in (signal for command in commands for signal in reader.signals(command)):
+            signals.setdefault((signal.path, signal.text), []).append(signal)
+        for (path, text), of_text in signals.items():
+            seen = [(process, _reaches(of_text, process, stop)) for process in targets]
+            certain = [process for process, is_reached in seen if is_reached and _is_seen(process)]
+            possible = [process for process, is_reached in seen if is_reached is not False]
+            if possible:
+                yield StopReach(
+                    unit=unit,
+                    host=host,
+                    setting=setting,
+                    text=text,
+                    path=path,
+                    reached=tuple(filter(_is_seen, certain or possible)),
+                    is_certain=bool(certain),
+                    why=next((one.why for one in of_text if one.why), ""),
+                    is_accepted=not certain and service is not None and service.stop_spares_others,
+                )
+
+
+def _reaches(signals: Sequence[Signal], process: KafkaProcess, stop: UnitStop) -> bool | None:
+    """Return whether one of them reaches a process; None: unknown."""
+    return any_of(one.selects(process) for one in signals if not one.obeys_user or _can_signal(stop, process))
+
+
+def _is_seen(process: KafkaProcess) -> bool:
+    """Return whether it is a known process or node, and not one that the host hides."""
+    return process.pid != 0 or process.node is not None
 
 
 def _with_nodes(processes: Sequence[KafkaProcess], others: Sequence[NodeSpec]) -> Iterator[KafkaProcess]:
@@ -151,25 +173,7 @@ def _of_node(node: NodeSpec, process: KafkaProcess | None) -> KafkaProcess:
     )
 
 
-def _as_shell(command: str) -> str:
-    """Return a command with the `$` that systemd passes for `$$`."""
-    return re.sub(r"\$\$(?=[\w({@*])", "$", command)
-
-
-def _arguments(commands: Sequence[str], path: str) -> Iterator[str]:
-    """Yield the words that a script of the stop gets."""
-    for command in map(_as_shell, commands):
-        words = command.split()
-        if path in words:
-            yield from words[words.index(path) + 1 :]
-
-
 def _can_signal(stop: UnitStop, process: KafkaProcess) -> bool:
     """Return whether the user of the commands can, or if that is unknown (kill(2))."""
     known = stop.user_id is not None and process.user_id is not None and not stop.is_privileged
     return not known or stop.user_id in (_ROOT, process.user_id)
-
-
-def has_stop_filters(installed: Release | None) -> bool:
-    """Return whether kafka-server-stop.sh of a release has --node-id and --process-role."""
-    return installed is not None and installed >= _FIRST_WITH_FILTERS

@@ -32,9 +32,10 @@ _FROM_BOTH_SIDES = "StopPropagatedFrom"
 
 STOP_REACHES_OTHERS = FindingCode(
     "STOP-REACHES-OTHER-NODES",
-    BLOCKER,
-    "A stop of the unit of a node stops other Kafka processes of its host too, also those of other clusters, because "
-    "a command of it or of a script that it runs can send them a signal, or because their units depend on it.",
+    (BLOCKER, WARNING),
+    "A stop of the unit of a node stops other Kafka processes of its host too, also those of other clusters, because a "
+    "command of it or of a script that it runs can send them a signal, or because their units depend on it. Or the "
+    "tool cannot tell what a command or a script does: a warning if the inventory has stop_spares_others.",
 )
 STOP_REACHES_UNITS = FindingCode(
     "STOP-REACHES-OTHER-UNITS",
@@ -64,7 +65,13 @@ def stop_findings(cluster: ClusterSpec, node: NodeSpec, host: HostState) -> Iter
         if one != node and one.service is not None and (one.service.host == host.name or one.node_id in host.others)
     ]
     for reach in find_reached(host.stop, node, others, unit=host.unit, host=host.name):
-        yield STOP_REACHES_OTHERS.found(f"node {node.node_id}", reach.sentence, reach.remedy)
+        yield STOP_REACHES_OTHERS.found(
+            f"node {node.node_id}",
+            reach.sentence,
+            reach.remedy,
+            severity=WARNING if reach.is_accepted else BLOCKER,
+            covers=(f"{reach.path} {reach.text}".strip(),),
+        )
     yield from _by_signal(node, host)
     yield from _by_systemd(node, host, others)
     yield from _by_link(node, host, others)

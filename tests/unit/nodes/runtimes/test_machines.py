@@ -43,7 +43,7 @@ def test_two_names_of_one_machine_are_refused_and_its_nodes_are_on_one_host() ->
     host = FakeHost(machines={"kafka-1": ONE, "c-1.example.com": ONE})
     state = runtime_on(host, FakeClock()).host(BROKER, [R431])
     assert state.others == {101: "c-1.example.com"}
-    script = replace(state, stop=UnitStop(commands=("/opt/kafka/bin/kafka-server-stop.sh",), filters=False))
+    script = replace(state, stop=UnitStop(commands=("/opt/kafka/bin/kafka-server-stop.sh",)))
     assert codes(script) == ["HOST-NAMED-TWICE", "STOP-REACHES-OTHER-NODES"]
     (found, *_) = (one for one in host_problems(FAR, catalogue(), {1: script}, (R431,)) if "TWICE" in one.code)
     assert "Host kafka-1 and c-1.example.com, the host of node 101, are one machine" in found.sentence

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -68,7 +68,7 @@ class RealShell:
 def read(shell: RealShell, *stop: str, pid: int | None = None) -> UnitStop:
     runtime = runtime_on(FakeHost())
     runtime.shell = shell  # type: ignore[assignment]
-    return read_unit_stop(runtime, NODE, stop=stop, after=(), pid=pid, filters=True)
+    return read_unit_stop(runtime, NODE, stop=stop, after=(), pid=pid)
 
 
 def test_every_kafka_outside_of_the_unit_is_seen_with_its_file(tmp_path: Path, begin: Begin) -> None:
@@ -89,6 +89,7 @@ def test_every_kafka_outside_of_the_unit_is_seen_with_its_file(tmp_path: Path, b
     )
     assert found[other].command[-2:] == ("kafka.Kafka", str(file))
     assert (found[other].user_id, stop.user_id, stop.is_privileged) == (os.getuid(), 1001, False)
+    assert own in stop.own
     assert (found[relative].configuration, found[relative].node_id) == ("x.properties", "")
 
 
@@ -163,3 +164,52 @@ def test_a_script_that_a_script_of_the_stop_executes_is_read() -> None:
         ("/usr/local/bin/stop-kafka", "exec /usr/local/lib/stop-all"),
         ("/usr/local/lib/stop-all", "pkill -f kafka.Kafka"),
     )
+    assert stop.scripts["/usr/local/bin/stop-kafka"] == ". /lib/functions\nexec /usr/local/lib/stop-all"
+
+
+def test_only_a_script_of_a_shell_that_was_read_to_its_end_is_judged_by_its_text() -> None:
+    texts = {
+        "/opt/a": "#!/bin/sh\nsleep 1\n",
+        "/opt/b": "#!/usr/bin/perl\nsleep 1;\n",
+        "/opt/c": f"#!/bin/sh\n{'#' * 60_000}\nsleep 1\n",
+        "/opt/d": "#!/bin/sh\n# a \\\npkill -f kafka.Kafka\n",  # a comment has no second line
+    }
+    for path, text in texts.items():
+        host = host_with_another(stop=path, sees=f"Processes=known\nUser=997\nPrivileged=no\n{OTHER}")
+        host.files[path] = text
+        stop = runtime_on(host).host(NODE, [Release(4, 3, 1)]).stop
+        assert dict(stop.scripts) == {"/opt/a": {path: "sleep 1"}, "/opt/d": {path: "pkill -f kafka.Kafka"}}.get(
+            path, {}
+        )
+        if path == "/opt/a":
+            runtime_on(host).stop(NODE, deadline_s=180)
+        else:
+            with pytest.raises(RefusedError):
+                runtime_on(host).stop(NODE, deadline_s=180)
+
+
+def test_the_process_ids_in_a_file_are_read_before_each_stop() -> None:
+    line = "/bin/sh -c kill $(cat /run/kafka.pid)"
+    host = host_with_another(stop=line, sees=f"Processes=known\nUser=997\nPrivileged=no\n{OTHER}")
+    runtime = runtime_on(host)
+    assert runtime.host(NODE, [Release(4, 3, 1)]).stop.pid_files == {"/run/kafka.pid": ()}
+    host.files["/run/kafka.pid"] = "77\n"
+    with pytest.raises(RefusedError, match=r"can also stop kafka-b\.service"):
+        runtime.stop(NODE, deadline_s=180)
+    del host.files["/run/kafka.pid"]
+    host.unreadable["/run/kafka.pid"] = "Permission denied"
+    with pytest.raises(RefusedError, match="cannot tell whether this also stops"):
+        runtime.stop(NODE, deadline_s=180)
+    host.files["/run/kafka.pid"] = "50\n"
+    runtime.stop(NODE, deadline_s=180)
+    assert host.pid == 0
+
+
+def test_the_owner_of_the_inventory_lets_a_run_stop_a_node_of_which_the_tool_cannot_tell() -> None:
+    host = host_with_another(stop="/opt/site/stop", sees=f"Processes=known\nUser=997\nPrivileged=no\n{OTHER}")
+    with pytest.raises(RefusedError, match="cannot tell whether this also stops") as raised:
+        runtime_on(host).stop(NODE, deadline_s=180)
+    assert "`stop_spares_others: true`" in raised.value.remedy
+    assert NODE.service is not None
+    runtime_on(host).stop(replace(NODE, service=replace(NODE.service, stop_spares_others=True)), deadline_s=180)
+    assert host.pid == 0

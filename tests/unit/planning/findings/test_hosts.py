@@ -159,6 +159,8 @@ def test_each_obstacle_blocks_before_anything_is_stopped(change: dict[str, objec
 
 
 SCRIPT = "/opt/kafka/bin/kafka-server-stop.sh"
+# The words by which kafka-server-stop.sh of 3.7.0 and later is known.
+OWN_SCRIPT = "grep -- '--process-role='; grep -- '--node-id='; ps ax | grep ' kafka\\.Kafka '"
 
 
 @pytest.mark.parametrize(
@@ -300,28 +302,47 @@ def on_one_host(unit: str = "kafka-1.service", *, host: str = "kafka-4") -> Clus
         (f"/bin/sh -c '{SCRIPT}'", True),
         (f"{SCRIPT} --node-id=4", False),
         (f"{SCRIPT} --node-id=1", True),
-        (f"{SCRIPT} --node-id=${{NODE_ID}}", True),
+        (f"{SCRIPT} --node-id=${{NODE_ID}}", None),
         (f"{SCRIPT} --process-role=broker", False),
         (f"{SCRIPT} --process-role=controller", True),
         ("/usr/bin/pkill -f kafka.Kafka", True),
-        ("/usr/bin/killall java", True),
-        ("/bin/sh -c 'ps ax | grep kafka.Kafka | xargs kill'", True),
+        ("/usr/bin/killall java", None),
+        ("/bin/sh -c 'ps ax | grep kafka.Kafka | xargs kill'", None),
         ("/bin/kill -TERM $MAINPID", False),
-        ("/opt/drain --topics kafka-1", False),
+        ("/opt/drain --topics kafka-1", None),
     ],
 )
-def test_a_unit_whose_stop_script_reaches_another_node_of_the_host_is_a_blocker(command: str, *, reaches: bool) -> None:
-    host = replace(HEALTHY, stop=UnitStop(commands=(command,)))
+def test_a_unit_whose_stop_is_not_known_to_spare_another_node_of_the_host_is_a_blocker(
+    command: str, *, reaches: bool | None
+) -> None:
+    """None: the tool cannot tell."""
+    host = replace(HEALTHY, stop=UnitStop(commands=(command,), scripts={SCRIPT: OWN_SCRIPT}))
     found = host_problems(on_one_host(), catalogue(), {4: host}, [R431])
-    assert [finding.code for finding in found] == (["STOP-REACHES-OTHER-NODES"] if reaches else [])
-    if reaches:
+    assert [finding.code for finding in found] == ([] if reaches is False else ["STOP-REACHES-OTHER-NODES"])
+    if found:
         assert found[0].severity is Severity.BLOCKER
-        assert f"has ExecStop={command}, which can also stop node 1" in found[0].sentence
+        says = ", which can also stop node 1" if reaches else ". The tool cannot tell whether this also stops node 1"
+        assert f"has ExecStop={command}{says}" in found[0].sentence
         assert "`systemctl edit kafka.service`" in found[0].remedy
+        assert ("`stop_spares_others: true`" in found[0].remedy) is (reaches is None)
+
+
+def test_what_the_inventory_says_about_a_stop_is_a_warning_for_the_approver() -> None:
+    spec = on_one_host()
+    nodes = [
+        replace(node, service=node.service and replace(node.service, stop_spares_others=True)) for node in spec.nodes
+    ]
+    host = replace(HEALTHY, stop=UnitStop(commands=("/opt/drain", SCRIPT)))
+    found = host_problems(replace(spec, nodes=tuple(nodes)), catalogue(), {4: host}, [R431])
+    assert [(one.code, one.severity, one.covers) for one in found] == [
+        ("STOP-REACHES-OTHER-NODES", Severity.WARNING, ("/opt/drain",)),
+        ("STOP-REACHES-OTHER-NODES", Severity.BLOCKER, (SCRIPT,)),
+    ]
+    assert "The inventory says that it stops kafka.service alone." in found[0].sentence
 
 
 def test_a_stop_script_before_3_7_ignores_its_filters_and_one_alone_on_its_host_reaches_no_other() -> None:
-    host = replace(HEALTHY, stop=UnitStop(commands=(f"{SCRIPT} --node-id=4",), filters=False))
+    host = replace(HEALTHY, stop=UnitStop(commands=(f"{SCRIPT} --node-id=4",), scripts={SCRIPT: OWN_SCRIPT[-40:]}))
     (found,) = host_problems(on_one_host(), catalogue(), {4: host}, [R431])
     assert found.code == "STOP-REACHES-OTHER-NODES"
     assert host_problems(SEPARATE, catalogue(), {4: host}, [R431]) == ()

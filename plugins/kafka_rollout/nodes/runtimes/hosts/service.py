@@ -48,7 +48,7 @@ from kafka_rollout.model.plan import ConfigChange, changed_lines, changes_of_ove
 from kafka_rollout.model.starts import ClassPlaces, NamedFile, PluginClass
 from kafka_rollout.model.state import CheckpointFile, ProcessState
 from kafka_rollout.model.topology import ClusterSpec, HostCommand, NodeSpec, ServiceSpec
-from kafka_rollout.model.unit_stops import find_reached, has_stop_filters
+from kafka_rollout.model.unit_stops import find_reached
 from kafka_rollout.nodes.runtimes.claim_files import CLOSED, dump, name_of
 from kafka_rollout.nodes.runtimes.hosts.commands import (
     MISSING,
@@ -335,14 +335,13 @@ class SshServiceRuntime(HostCommands):
     def stop(self, node: NodeSpec, *, deadline_s: float, force: bool = False) -> None:
         """`systemctl stop`, which is Kafka's controlled shutdown; with `force`, SIGKILL after `deadline_s`.
 
-        Raises RefusedError if the stop would reach another Kafka of the host, which can have been started since the
-        plan.
+        Raises RefusedError if the stop can reach another Kafka of the host, which can have been started since the plan.
         """
-        unit, installed = self._read_unit(node)
+        unit = self.unit(node)
         if unit.is_down:
             return
         if not unit.waits_for_restart:  # then systemd ends it without a command
-            self._refuse_reaching_stop(node, unit, installed)
+            self._refuse_reaching_stop(node, unit)
         self.change(node, rights_of(node).stop)
         if self._wait(node, lambda now: now.is_down, deadline_s):
             return
@@ -361,20 +360,14 @@ class SshServiceRuntime(HostCommands):
                 remedy="Check the host: a process in uninterruptible sleep usually waits for its disk.",
             )
 
-    def _refuse_reaching_stop(self, node: NodeSpec, unit: UnitState, installed: Release | None) -> None:
+    def _refuse_reaching_stop(self, node: NodeSpec, unit: UnitState) -> None:
         service = service_of(node)
-        stop = read_unit_stop(
-            self,
-            node,
-            stop=unit.stop_commands,
-            after=unit.after_stop,
-            pid=unit.pid,
-            filters=has_stop_filters(installed),
-        )
+        stop = read_unit_stop(self, node, stop=unit.stop_commands, after=unit.after_stop, pid=unit.pid)
         ids = self._others_on_machine(node, unit.machine) if stop.commands or stop.after else {}
         others = [one for one in self.cluster.nodes if one.node_id in ids]
         for reach in find_reached(stop, node, others, unit=service.unit, host=service.host):
-            raise RefusedError(f"{reach.sentence} Node {node.name} was not stopped.", remedy=reach.remedy)
+            if not reach.is_accepted:
+                raise RefusedError(f"{reach.sentence} Node {node.name} was not stopped.", remedy=reach.remedy)
 
     def install(
         self,

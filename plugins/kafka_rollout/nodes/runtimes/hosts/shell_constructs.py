@@ -59,7 +59,7 @@ _GIVES = re.compile(r"\w*(?:OPT|ARG|DEBUG)\w*|JMX_PORT|LOG_DIR")
 _OF_SHELL = frozenset({"IFS", "BASH_ENV", "ENV", "SHELLOPTS"})
 _INTERPRETER = re.compile(r"(?:/\S*/)?(?:env\s+)?(?:/\S*/)?(?:sh|bash|dash|ash|ksh)(?:\s+-[aeufvx]+)*\s*")
 _OF_UNIT = re.compile(r"(?:\S*/)?(?:sh|bash|dash|ash|ksh)(?:\s+-[aeux]+)*\s+-[aeux]*c\s+(.*)", re.DOTALL)
-_LONGEST = 50_000  # characters of a script that is understood
+LONGEST = 50_000  # characters of a script that is understood
 
 
 @dataclass(slots=True)
@@ -93,7 +93,7 @@ def unclear_commands(lines: Sequence[str], *, programs: Collection[str] = (), is
     text = "\n".join(lines)
     if is_of_unit and (command := _OF_UNIT.fullmatch(text.strip())) is not None:
         text = command[1].strip("'") if command[1].startswith("'") else command[1]
-    if len(text) > _LONGEST:
+    if len(text) > LONGEST:
         return ["a script of this length"]
     return list(dict.fromkeys(_Script(text, programs).unclear()))
 

@@ -30,6 +30,8 @@ class TextFile:
     """Without comments and empty lines. A line that ends with a backslash goes on."""
     interpreter: str = ""
     """The program that executes it, and its options: the first line after `#!`."""
+    length: int = 0
+    """Characters that were read, with comments."""
 
 
 class TextFiles:
@@ -41,6 +43,8 @@ class TextFiles:
         """By path. A file that does not exist, or is none of text, is left out."""
         self.unread: set[str] = set()
         """Paths of files that exist, or can exist, and that the SSH user cannot read."""
+        self.absent: set[str] = set()
+        """Paths without a file of text, as the host reports."""
         self.asked: set[str] = set()
 
     def read(self, paths: Iterable[str]) -> list[TextFile]:
@@ -66,6 +70,8 @@ class TextFiles:
                 lines[path].append(rest)
             elif kind == "unread":
                 self.unread.add(rest)
+            elif kind == "none":
+                self.absent.add(rest)
         found = {path: text_of(path, "\n".join(content)) for path, content in lines.items()}
         self.texts |= found
         return list(found.values())
@@ -78,6 +84,7 @@ def text_of(path: str, content: str) -> TextFile:
         path=path,
         lines=tuple(filter(None, map(str.strip, _lines(content)))),
         interpreter=interpreter,
+        length=len(content),
     )
 
 

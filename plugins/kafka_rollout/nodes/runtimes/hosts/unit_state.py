@@ -39,7 +39,6 @@ from kafka_rollout.model.log_directories import log_directories, metadata_direct
 from kafka_rollout.model.node_log import READ_LINES, can_be_read
 from kafka_rollout.model.starts import MAIN_CLASS, overrides_of
 from kafka_rollout.model.topology import NodeSpec, ServiceSpec
-from kafka_rollout.model.unit_stops import has_stop_filters
 from kafka_rollout.nodes.runtimes.claim_files import CLOSED, OPEN, join_claims
 from kafka_rollout.nodes.runtimes.hosts.commands import (
     MISSING,
@@ -481,7 +480,6 @@ def read_host(
             stop=unit.stop_commands,
             after=unit.after_stop,
             pid=unit.pid,
-            filters=has_stop_filters(installed),
             signal=options.variables.get("SIGNAL", ""),
         ),
         stopped_units=stopped_units or (),

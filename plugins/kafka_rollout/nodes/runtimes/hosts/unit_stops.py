@@ -9,11 +9,11 @@ import shlex
 from collections.abc import Iterable, Sequence
 
 from kafka_rollout.model.host_state import KafkaProcess, UnitStop
-from kafka_rollout.model.signals import STOP_SCRIPT
 from kafka_rollout.model.starts import MAIN_CLASS
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, service_of
-from kafka_rollout.nodes.runtimes.hosts.text_files import TextFiles
+from kafka_rollout.nodes.runtimes.hosts.shell_constructs import LONGEST, is_shell
+from kafka_rollout.nodes.runtimes.hosts.text_files import TextFile, TextFiles
 from kafka_rollout.nodes.runtimes.hosts.unit_processes import left_command, parse_left
 from kafka_rollout.nodes.runtimes.start_files import paths_in
 
@@ -50,6 +50,7 @@ _EXECUTED = re.compile(
     r"(?:^|[;&|(]|\b(?:then|do|else|exec|nohup|(?:ba|da|k)?sh|sudo(?:\s+-u\s*\S+|\s+-\w+)*))\s*(/[\w./-]+)"
 )
 _STARTS = re.compile(r"kafka-(?:server-start|run-class)")
+_PID_FILE = re.compile(r"/[\w./@:,+-]*pid[\w./@:,+-]*", re.IGNORECASE)
 _DEPTH = 3
 
 
@@ -60,16 +61,15 @@ def read_unit_stop(
     stop: Sequence[str],
     after: Sequence[str],
     pid: int | None,
-    filters: bool,
     signal: str = "",
 ) -> UnitStop:
     """Return what a stop executes and whom it can reach. `stop`, `after`: the words of each ExecStop= and
-    ExecStopPost=. `pid`: the main process of the unit. `filters`, `signal`: as in UnitStop.
+    ExecStopPost=. `pid`: the main process of the unit. `signal`: as in UnitStop.
 
     Without such commands, a stop reaches no other process, and none is asked for.
     """
     if not (stop or after):
-        return UnitStop(filters=filters, signal=signal)
+        return UnitStop(signal=signal)
     unit = shlex.quote(service_of(node).unit)
     out = commands.run(node, f"{_PROCESSES}{_PRIVILEGED.format(unit=unit)}{left_command(service_of(node).unit)}").out
     own = parse_left(out).kafka
@@ -78,15 +78,18 @@ def read_unit_stop(
     of_unit = {*(own or ()), *([] if pid is None else [pid])}
     is_known = "Processes=known" in shown and own is not None
     users = [line.removeprefix("User=") for line in shown if line.startswith("User=")]
+    of_stop, of_after = (_read_scripts(commands, node, words) for words in (stop, after))
+    scripts = {text.path: "\n".join(text.lines) for text in (*of_stop, *of_after) if _is_whole_script(text)}
     return UnitStop(
         commands=tuple(stop),
-        lines=_read_lines(commands, node, stop),
+        lines=tuple((text.path, line) for text in of_stop for line in text.lines),
         after=tuple(after),
-        after_lines=_read_lines(commands, node, after),
+        scripts=scripts,
+        pid_files=_read_pid_files(commands, node, (*stop, *after, *scripts.values())),
         signal=signal,
-        filters=filters,
         user_id=int(users[0]) if len(users) == 1 and users[0].isdigit() else None,
         is_privileged="Privileged=no" not in shown,
+        own=frozenset(of_unit),
         processes=tuple(one for one in found if one.pid not in of_unit) if is_known else None,
     )
 
@@ -125,14 +128,27 @@ def _is_kafka(words: Sequence[str]) -> bool:
     return any(word.startswith(_OF_JVM) for word in before) or posixpath.basename("".join(before[:1])) == "java"
 
 
-def _read_lines(commands: HostCommands, node: NodeSpec, stop: Iterable[str]) -> tuple[tuple[str, str], ...]:
-    """Return path and line of the scripts of commands that the SSH user can read, such as those in /etc/init.d, and of
-    the scripts that these execute."""
+def _read_scripts(commands: HostCommands, node: NodeSpec, stop: Iterable[str]) -> list[TextFile]:
+    """Return the scripts of commands that the SSH user can read, such as those in /etc/init.d, and the scripts that
+    these execute."""
     files = TextFiles(commands, node)
     texts = files.read(path for command in stop for path in paths_in(command))
     found = list(texts)
     for _ in range(_DEPTH):
         inner = [path for text in texts for line in text.lines for path in _EXECUTED.findall(line)]
-        texts = files.read(path for path in inner if _STARTS.search(path) is None and STOP_SCRIPT not in path)
+        texts = files.read(path for path in inner if _STARTS.search(path) is None)
         found += texts
-    return tuple((text.path, line) for text in found for line in text.lines)
+    return found
+
+
+def _is_whole_script(text: TextFile) -> bool:
+    return is_shell(text.interpreter) and text.length <= LONGEST
+
+
+def _read_pid_files(commands: HostCommands, node: NodeSpec, texts: Iterable[str]) -> dict[str, tuple[int, ...]]:
+    """Return the numbers in the files of these texts whose names say that they have process ids."""
+    files = TextFiles(commands, node)
+    files.read(path for text in texts for path in _PID_FILE.findall(text))
+    words = {path: [word for line in text.lines for word in line.split()] for path, text in files.texts.items()}
+    known = {path: tuple(map(int, found)) for path, found in words.items() if all(map(str.isdecimal, found))}
+    return {**known, **dict.fromkeys(files.absent, ())}
