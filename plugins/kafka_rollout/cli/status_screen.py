@@ -149,6 +149,8 @@ def status_lines(found: ClusterStatus) -> Iterator[Text]:
     for condition in found.conditions:
         if condition.type == "NeedsHuman" and condition.status is Truth.TRUE:
             yield show.marked("!", "red", condition.message or condition.reason)
+        if condition.type == "Requested" and condition.status is Truth.TRUE:
+            yield show.marked("!", "yellow", condition.message)
     for line in _plain_lines(found):
         yield show.marked("", "", line)
 
@@ -166,7 +168,7 @@ def _plain_lines(found: ClusterStatus) -> Iterator[str]:
     if found.batches is not None and found.batches.open:
         yield f"Batches: {found.batches.done} of {found.batches.total} done; {found.batches.sentence}"
     for condition in found.conditions:
-        if condition.type not in {"NeedsHuman", "Locked"}:
+        if condition.type not in {"NeedsHuman", "Requested", "Locked"}:
             since = f" (since {_times(condition.since)})" if condition.since else ""
             yield f"  {condition.type} {condition.status.value}: {condition.message or condition.reason}{since}"
     yield f"Lock: {_lock_text(found)}"

@@ -19,7 +19,17 @@ from kafka_rollout.model.run_of import ROLLBACK, SIGNED, RunOf
 from kafka_rollout.report.run_report import Outcome, StepLine
 from kafka_rollout.run.batch_progress import BatchProgress, current_batches
 from kafka_rollout.run.estimates import goes_back, has_acted, is_done
-from kafka_rollout.run.events import Approval, ApprovalOf, Asked, Begun, Decision, Planned, TakenOver
+from kafka_rollout.run.events import (
+    Approval,
+    ApprovalOf,
+    Asked,
+    Begun,
+    Decision,
+    PauseAsked,
+    Planned,
+    StopAsked,
+    TakenOver,
+)
 from kafka_rollout.run.projections.approvals import asks_for_decision, who_can_answer
 from kafka_rollout.run.projections.runs import QUIET_S, RunEnd
 from kafka_rollout.run.step_events import Finalized, Finalizing, Started, Stopping
@@ -172,8 +182,8 @@ class RunState:
 
     @property
     def is_fenced(self) -> bool:
-        """Whether an approver broke the lock, so that the run does nothing by itself."""
-        return self.view.lock_is_broken and not self.has_lock
+        """Whether an approver broke the lock, or an operator stopped the run, so that it does nothing by itself."""
+        return (self.view.lock_is_broken or self.view.ended_by_operator) and not self.has_lock
 
     def question(self) -> Asked | None:
         """Return the request that no one has answered yet; also one whose time is over."""
@@ -394,7 +404,26 @@ def _conditions(run: RunState, phase: Phase, asked: Asked | None) -> tuple[Statu
     if run.problem:
         return (_condition("HistoryReadable", Truth.UNKNOWN, "Damaged", run.problem),)
     human = _needs_human(run, phase, asked)
-    return (human, _planned(run), _approved(run), _gate(run), _node_down(run), _finalized(run))
+    return (human, _requested(run), _planned(run), _approved(run), _gate(run), _node_down(run), _finalized(run))
+
+
+def _requested(run: RunState) -> StatusCondition:
+    """Return the request of an operator that has no effect yet."""
+    asked = run.view.requested
+    if asked is None or run.is_fenced:
+        return _condition("Requested", Truth.FALSE, "Nothing")
+    down = run.view.unfinished_stop
+    if run.plan is not None and run.plan.lowering is Lowering.OFFLINE and run.view.stop_has_begun:
+        when = "when it has started the nodes that it stopped"
+    elif down is not None:
+        when = f"when it has started node {down.node_id}"
+    elif isinstance(asked, PauseAsked):
+        when = "before its next node or change"
+    else:
+        when = "at the next check of its gate, or before its next step"
+    what, does = ("Stop", "ends") if isinstance(asked, StopAsked) else ("Pause", "pauses")
+    message = f"{what} was requested by {asked.by} at {iso(asked.at)}: {asked.reason}. The run {does} {when}."
+    return _condition("Requested", Truth.TRUE, what, message, asked.at)
 
 
 def _needs_human(run: RunState, phase: Phase, asked: Asked | None) -> StatusCondition:
@@ -412,8 +441,9 @@ def _needs_human(run: RunState, phase: Phase, asked: Asked | None) -> StatusCond
 def _why(run: RunState, asked: Asked | None) -> str:
     if asked is not None:
         return subject_of(asked)
-    if run.is_fenced:
-        return run.view.locked_out
+    if run.is_fenced and run.current_end is None:
+        stopped = run.view.newest(StopAsked)
+        return run.view.locked_out if run.view.lock_is_broken or stopped is None else f"The run was {stopped.text}."
     if (late := run.question()) is not None:
         return f"There was no answer in time: {subject_of(late)}"
     if (end := run.current_end) is not None and end.sentence:

@@ -31,7 +31,7 @@ from kafka_rollout.gates.control import (
 from kafka_rollout.gates.gate import Gate, GateCheck, GateCondition, GateKind
 from kafka_rollout.model.plan import ReleaseStep
 from kafka_rollout.model.topology import AppliesTo, OutsideCondition
-from kafka_rollout.observation.cluster_ports import ReadPorts, at_once
+from kafka_rollout.observation.cluster_ports import ClusterPorts, ReadPorts, at_once
 from kafka_rollout.observation.node_steps import has_begun, is_rollback_step, stop_is_under_way
 from kafka_rollout.observation.outage import stop_of_all_is_over, stop_of_all_is_under_way
 from kafka_rollout.observation.run import NodeRun, ReadRun, Run
@@ -44,7 +44,14 @@ from kafka_rollout.run.projections.nodes import (
     last_act_at,
     times_passed,
 )
-from kafka_rollout.run.projections.runs import find_pause, find_pause_answer, find_stop, nodes_since_pause
+from kafka_rollout.run.projections.runs import (
+    find_pause,
+    find_pause_answer,
+    find_stop,
+    has_plan,
+    nodes_since_pause,
+)
+from kafka_rollout.run.view import RunView
 
 _POINTS: dict[GateKind, AppliesTo] = {
     GateKind.BEFORE_STOP: "before_stop",
@@ -184,6 +191,37 @@ def refuse_unsafe_stop(ports: ReadPorts, gate: Gate, seen: GateCheck, what: str)
     raise TransientError(sentence, remedy=remedy)
 
 
+def end_if_stopped(run: Run, gate: Gate = _NEXT_CHANGE) -> None:
+    """Raise StoppedError, and record it, if an operator asked for the end of the run.
+
+    Every check of a gate begins here, so that a stop ends each wait: for its conditions, in the soak, in a pause.
+
+    What leaves nodes down ends first: a node step before its start, and the steps after the stop of all nodes or
+    controllers, until they have started them again.
+    """
+    events = run.history.events()
+    if (stop := find_stop(events)) is None:
+        return
+    step = gate.release_step
+    if gate.kind is not GateKind.AFTER_START and gate.node is not None:
+        leaves_down = _has_begun(run, gate, events)
+    else:
+        leaves_down = stop_of_all_is_under_way(run) and not stop_of_all_is_over(run)
+    if not leaves_down:
+        run.history.record(StoppedByOperator(target=run.plan.target if step is None else step.to_release))
+        raise StoppedError(f"The run was {stop.text}", remedy="Continue it, or roll it back.")
+
+
+def end_before_step(ports: ClusterPorts) -> None:
+    """Raise as `end_if_stopped` before a step begins.
+
+    A run without a plan ends at the first step after it, and one with a node down in the node step that starts it.
+    """
+    events = ports.run.events()
+    if find_stop(events) is not None and has_plan(events) and not RunView.of(events).down:
+        end_if_stopped(Run(ports, ports.run.load_plan()))
+
+
 def check_begin(run: Run, gate: Gate, *, not_before: float = 0.0) -> GateCheck:
     """Check whether a node step, the stop of all nodes or controllers, or another change begins, without an observation
     of the cluster. No condition: nothing can hold it. `not_before`: as for `check_outside`.
@@ -194,8 +232,7 @@ def check_begin(run: Run, gate: Gate, *, not_before: float = 0.0) -> GateCheck:
     this stop, or runs the new release. A node that was started again since its recorded stop is held as before a first
     one. While nodes are down by the stop of an offline or live downgrade there is no safe point: its steps must start
     them again. What follows these steps is held. The maintenance window and conditions from outside hold stops, but not
-    those of a rollback, which an approver decided. Raises StoppedError, and records it, if an operator asked for the
-    end of the run.
+    those of a rollback, which an approver decided. Raises StoppedError as `end_if_stopped`.
     """
     terms, events, step = run.plan.terms, run.history.events(), gate.release_step
     found: list[GateCondition] = []
@@ -207,9 +244,7 @@ def check_begin(run: Run, gate: Gate, *, not_before: float = 0.0) -> GateCheck:
 
     if _has_begun(run, gate, events):
         return check()
-    if stop := find_stop(events):
-        run.history.record(StoppedByOperator(target=run.plan.target if step is None else step.to_release))
-        raise StoppedError(f"The run was {stop.text}", remedy="Continue it, or roll it back.")
+    end_if_stopped(run, gate)
     if pause := find_pause(events):
         found.append(pause_condition(pause.text, pause.at))
     if gate.kind is GateKind.NEXT_CHANGE:

@@ -315,6 +315,7 @@ FEATURES = Procedure(
             progress="changing the feature levels",
             act=actions.update_features,
             limits=CHANGES,
+            changes=True,
             runs_after=RunsAfter.SKIPPED,
         ),
         # A node that does not support the levels is named before a gate waits for it.

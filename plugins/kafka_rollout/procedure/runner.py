@@ -20,7 +20,7 @@ from kafka_rollout.base.errors import (
 from kafka_rollout.base.wording import count
 from kafka_rollout.control import lock
 from kafka_rollout.control.approval import ask, record_approval, require_approval
-from kafka_rollout.control.holds import HeldError, refuse_held
+from kafka_rollout.control.holds import HeldError, end_before_step, refuse_held
 from kafka_rollout.gates.gate import Gate, GateCheck, GateKind
 from kafka_rollout.model.plan import Lowering, Plan
 from kafka_rollout.model.run_of import RunOf
@@ -218,13 +218,18 @@ class Runner:
                     self._walk(part.parts, f"{prefix}{part.id}." if part.prefixes else prefix)
 
     def _continues(self) -> bool:
-        """Return whether the run continues; asks the caller for a stop."""
+        """Return whether the run continues; asks the caller, and the history, for a stop."""
         # While an offline downgrade has all nodes down there is no safe point.
         all_down = (
             self.plan is not None and self.plan.lowering is Lowering.OFFLINE and stop_has_begun(self.ports.run.events())
         )
         if not (self.error or self.stopped or all_down) and self.stop_asked():
             self.stopped = True
+        if not (self.error or self.stopped):
+            try:
+                end_before_step(self.ports)
+            except StoppedError as stop:
+                self._stop(stop)
         return self.error is None and not self.stopped
 
     def _is_skipped(self, task_id: str) -> bool:

@@ -13,7 +13,7 @@ from kafka_rollout.base.wording import few
 from kafka_rollout.control import lock
 from kafka_rollout.control.approval import accepted_doubts
 from kafka_rollout.control.claims import recording_lockout, refuse_other_claims
-from kafka_rollout.control.holds import check_begin, check_outside, outside_conditions
+from kafka_rollout.control.holds import check_begin, check_outside, end_if_stopped, outside_conditions
 from kafka_rollout.gates import node as node_gates
 from kafka_rollout.gates import whole_cluster as cluster_gates
 from kafka_rollout.gates.counters import no_metadata_errors
@@ -162,7 +162,7 @@ def check_gate(
     *,
     not_before: float = 0.0,
 ) -> GateCheck:
-    """Check a gate once and record it; renew the cluster's lock.
+    """Check a gate once and record it; renew the cluster's lock. Raises StoppedError as `end_if_stopped`.
 
     `observed`: of all nodes, which gates before a stop share if they are checked at the same time. `not_before`: epoch
     seconds; a gate before a stop counts no value from outside that was read before.
@@ -171,6 +171,7 @@ def check_gate(
     response of the cluster is an unmet condition, not an error: only LockHeldError, RefusedError and UserError are
     raised.
     """
+    end_if_stopped(run, gate)
     lock.acquire_lock(run.ports, f"Gate {gate.ref} of the {run.plan.direction.value} to {run.plan.target}.")
     try:
         with recording_lockout(run.ports):

@@ -41,7 +41,7 @@ from typing import Protocol
 
 from kafka_rollout.base import wording as words
 from kafka_rollout.base.errors import RefusedError, TransientError
-from kafka_rollout.control.holds import HeldError, ask_at_pause, due_pause, refuse_unproved_pause
+from kafka_rollout.control.holds import HeldError, ask_at_pause, due_pause, end_if_stopped, refuse_unproved_pause
 from kafka_rollout.gates.gate import (
     HELD_INTERVAL_S,
     Gate,
@@ -79,7 +79,13 @@ from kafka_rollout.roll.node import (
 from kafka_rollout.roll.stop import find_parts
 from kafka_rollout.run.batch_progress import describe_batch
 from kafka_rollout.run.events import Event, StepBegan, StepEnded, StepOutcome
-from kafka_rollout.run.projections.nodes import gate_is_passed, has_acted_on_node, last_act_on_node, unfinished_starts
+from kafka_rollout.run.projections.nodes import (
+    gate_is_passed,
+    has_acted_on_node,
+    last_act_on_node,
+    stop_is_unfinished,
+    unfinished_starts,
+)
 from kafka_rollout.run.projections.open_batches import (
     BatchPart,
     RollOf,
@@ -212,6 +218,8 @@ def recorded(part: BatchPart) -> Callable[[CheckGate], CheckGate]:
                 status = check(roll, batch, watch, on_check)
                 watch.silent_since = None
             except TransientError as error:
+                if not any(stop_is_unfinished(roll.run.history.events(), *key) for key in batch.key):
+                    end_if_stopped(roll.run)
                 kind = GateKind.BEFORE_STOP if part is BatchPart.GATE_BEFORE else GateKind.AFTER_START
                 status = watch.wait_for_response(roll, kind, error)
             if status.state is not WatchState.PASSED:

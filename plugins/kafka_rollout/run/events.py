@@ -347,7 +347,7 @@ class StoppedByOperator(Event, kind="stopped-by-person"):
 
 
 class ControlAsked(Event):
-    """A request of an operator to a run in progress. The run reads it before its next node or change."""
+    """A request of an operator to a run in progress, which reads it at each check of a gate and before each step."""
 
     done: ClassVar[str] = ""
     """Its effect, in a sentence after `was`."""
@@ -384,10 +384,13 @@ class ResumeAsked(ControlAsked, kind="resume-asked"):
 
 
 class StopAsked(ControlAsked, kind="stop-asked"):
-    """An operator asked for the end of the run before its next node or change."""
+    """An operator asked for the end of the run, also of its waits."""
 
     done: ClassVar[str] = "stopped"
-    follows: ClassVar[str] = "It ends before its next node or change, and releases the lock of the cluster."
+    follows: ClassVar[str] = (
+        "It ends at the next check of its gate, or before its next step, and releases the lock of the cluster. A node "
+        "that it has stopped is started first."
+    )
 
 
 CONTROLS: Mapping[str, type[ControlAsked]] = {"pause": PauseAsked, "resume": ResumeAsked, "stop": StopAsked}

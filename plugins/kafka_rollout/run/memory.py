@@ -121,6 +121,9 @@ class NoLock:
     def holder(self, cluster: str) -> Lock | None:
         return None
 
+    def stop(self, cluster: str, holder: str, by: str) -> None:
+        """No run of it has a lock."""
+
     def break_(self, cluster: str, by: str) -> Lock | None:
         return None
 

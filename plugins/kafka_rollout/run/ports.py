@@ -142,6 +142,10 @@ class ChangeLock(Protocol):
         recorded. Raises RefusedError while the holder acts."""
         ...
 
+    def stop(self, cluster: str, holder: str, by: str) -> None:
+        """The same for a run that an operator stops while it waits for an answer, also if it does not hold the lock."""
+        ...
+
 
 class RunTraffic(Protocol):
     def check(self) -> TrafficVerdict | None:

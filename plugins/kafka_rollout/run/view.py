@@ -38,6 +38,7 @@ from kafka_rollout.run.events import (
     StepEvent,
     StepOutcome,
     StepsSkipped,
+    StopAsked,
     StoppedByOperator,
     TakenOver,
     Unknown,
@@ -257,6 +258,8 @@ class RunView:
     """
     pause: PauseAsked | None = None
     """The pause of an operator that is in force."""
+    requested: PauseAsked | StopAsked | None = None
+    """The request of an operator that has no effect yet."""
     last_act: Stopping | Started | None = None
     """The last stop request or start of a node."""
     down: dict[int, float] = field(default_factory=dict)
@@ -570,9 +573,12 @@ class RunView:
     def _void(self, event: Voided) -> None:
         self.problem = f"The approval is no longer valid: {'; '.join(event.blockers)}"
 
-    def _control(self, event: PauseAsked | ResumeAsked) -> None:
-        self.pause = event if isinstance(event, PauseAsked) else None
-        self.lock_is_broken = self.lock_is_broken and not isinstance(event, ResumeAsked)
+    def _control(self, event: PauseAsked | ResumeAsked | StopAsked) -> None:
+        self.requested = None if isinstance(event, ResumeAsked) else event
+        if not isinstance(event, StopAsked):
+            self.pause = event if isinstance(event, PauseAsked) else None
+        if isinstance(event, ResumeAsked):
+            self.lock_is_broken = self.ended_by_operator = False
 
     def _lock(self, event: LockedOut) -> None:
         self.locked_out, self.lock_is_broken = event.sentence, event.is_broken
@@ -581,10 +587,15 @@ class RunView:
         self.locked_out, self.lock_is_broken = "", False
 
     def _operator(self, event: StoppedByOperator) -> None:
-        self.ended_by_operator = True
+        self.ended_by_operator, self.requested = True, None
 
     def _continues(self, event: Event) -> None:
         self.ended_by_operator = False
+
+    def _turned(self, event: Approval) -> None:
+        """A rollback withdraws a stop."""
+        if (event.what, event.decision) == (ApprovalOf.ROLL_BACK, Decision.APPROVED):
+            self.requested = None if isinstance(self.requested, StopAsked) else self.requested
 
     def _node(self, release_step: str, node_id: int, at: float, stage: NodeStage | None, **changes: Any) -> None:
         """Change a node, which becomes the last one. `stage`: None leaves it in its stage."""
@@ -633,6 +644,8 @@ class RunView:
 
     def _checked(self, event: GateChecked) -> None:
         ref, check = event.ref, event.check
+        if check.is_held and isinstance(self.requested, PauseAsked):
+            self.requested = None
         gate = self.gates.get(ref) or GateHistory(ref=ref, gate=check.gate)
         is_again = check.passes and ref in self.passed  # checked once more right before the act
         state = GateState.PASSED if is_again else GateState.PASSES if check.passes else GateState.WAITS
@@ -712,12 +725,13 @@ _FOLDS: Mapping[type[Event], Sequence[Callable[[RunView, Any], None]]] = {
     Asked: (RunView._question, RunView._continues),
     AskingEnded: (RunView._close_question,),
     TakenOver: (RunView._close_question,),
-    Approval: (RunView._close_question, RunView._approval, RunView._continues),
+    Approval: (RunView._close_question, RunView._approval, RunView._continues, RunView._turned),
     Voided: (RunView._invalid, RunView._void),
     Unknown: (RunView._invalid,),
     ContentsCompared: (RunView._compared,),
     PauseAsked: (RunView._control,),
     ResumeAsked: (RunView._control,),
+    StopAsked: (RunView._control,),
     LockedOut: (RunView._lock,),
     StoppedByOperator: (RunView._operator,),
     RollbackPlanned: (RunView._back,),

@@ -23,7 +23,6 @@ from kafka_rollout.console.cluster_status import (
     status_of,
 )
 from kafka_rollout.control.approval import refuse_claimed_name
-from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.observation.run import Run
 from kafka_rollout.planning.findings.runs_in_progress import RunInProgress
@@ -38,6 +37,8 @@ from kafka_rollout.run.events import (
     PauseAsked,
     Responder,
     ResumeAsked,
+    StopAsked,
+    StoppedByOperator,
     Unknown,
 )
 from kafka_rollout.run.projections.runs import find_dag_id, find_stop
@@ -284,23 +285,26 @@ def request_control(cluster: str, run_id: str, asked: ControlAsked, settings: Se
     status, run = read_run_status(cluster, run_id, settings)
     if run.problem:
         raise RefusedError(f"The history of run {run_id} cannot be read. {run.problem}", remedy=status.next_action)
-    restarts_none = run.view.run_of is RunOf.FEATURES
-    if restarts_none or status.phase in ENDED:
-        what = "restarts no node" if restarts_none else "has ended"
-        raise RefusedError(f"Run {run_id} of cluster {cluster} {what}.", remedy=status.next_action)
+    if status.phase in ENDED:
+        raise RefusedError(f"Run {run_id} of cluster {cluster} has ended.", remedy=status.next_action)
     pause, stop = run.view.pause, find_stop(run.view.events)
     if isinstance(asked, PauseAsked) and pause is not None:
         raise RefusedError(f"Run {run_id} is already {pause.text}, since {iso(pause.at)}.", remedy="Resume or stop it.")
-    is_broken = run.view.lock_is_broken
-    if isinstance(asked, ResumeAsked) and pause is None and stop is None and not is_broken:
+    is_fenced, history = run.is_fenced, open_run(cluster, run_id, settings)
+    if isinstance(asked, ResumeAsked) and pause is None and stop is None and not is_fenced:
         raise RefusedError(f"Run {run_id} is not paused.", remedy=status.next_action)
-    if isinstance(asked, ResumeAsked) and is_broken:
+    if isinstance(asked, ResumeAsked) and is_fenced:
         open_lock(settings).admit(cluster, run_id, asked.by)
-    open_run(cluster, run_id, settings).record(asked)
-    if isinstance(asked, ResumeAsked) and is_broken:
+    history.record(asked)
+    follows = asked.follows
+    if isinstance(asked, StopAsked) and run.plan is not None and run.question() is not None:
+        # No process of it would read the request before the answer.
+        with suppress(RefusedError):  # it was answered meanwhile, so the run reads the request
+            open_lock(settings).stop(cluster, run_id, asked.by)
+            history.record(StoppedByOperator(target=run.plan.target))
+            follows = "It has ended, and holds no lock."
+    if isinstance(asked, ResumeAsked) and is_fenced:
         follows = f"It can acquire the lock again. {read_run_status(cluster, run_id, settings)[0].next_action}"
-    else:
-        follows = asked.follows
     return f"Run {run_id} was {asked.text}. {follows}"
 
 

@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from kafka_rollout.base.json_forms import from_json
+from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.gates.control import Reading
 from kafka_rollout.gates.gate import HELD_INTERVAL_S, GateKind, GateRef
 from kafka_rollout.model.topology import OutsideCondition
@@ -28,6 +29,7 @@ from kafka_rollout.run.events import (
     has,
 )
 from kafka_rollout.run.step_events import Finalizing, GateChecked, OfflineStopping, Stopping
+from kafka_rollout.wiring.runs import request_control
 from tests.dags.conftest import DAG_ID, FakeRuns, spec_with_homes
 from tests.dags.runs.dag_run import clear_and_continue, run_dag
 from tests.fakes.cluster import R431, FakeCluster
@@ -109,23 +111,41 @@ def ask_after(monkeypatch: pytest.MonkeyPatch, runs: FakeRuns, node_id: int, kin
 
 
 @pytest.mark.usefixtures("combined")
-def test_a_stopped_run_fails_before_the_next_node_releases_its_lock_and_is_continued_by_clearing_its_gates(
+def test_a_stopped_run_fails_at_its_next_check_releases_its_lock_and_is_continued_by_clearing_its_gates(
     runs: FakeRuns, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
         ask_after(patch, runs, 3, StopAsked)
         dag = runs.load()[DAG_ID]
         run = run_dag(dag, {"target_release": "4.3.1", "soak_seconds": 0, "checks": 2})
-    gates = [ti.state for ti in run.get_task_instances() if ti.task_id == "roll.gate_before"]
+    failed = [(ti.task_id, ti.map_index) for ti in run.get_task_instances() if ti.state == "failed"]
     record = run_history(runs.home, "fake", run.run_id)
     assert run.state == "failed"
-    assert sorted(map(str, gates)) == ["failed", "success", "success"]
+    assert ("roll.gate_after", 1) in failed
     assert [event.node_id for event in events_of(record.events(), Stopping)] == [2, 3]
     assert runs.asked == ["approve_plan"]  # the operator has decided: no approver is asked how to continue
     assert change_lock(runs.home).holder("fake") is None
     run = clear_and_continue(dag, run, "roll.gate_before")
     assert run.state == "success"
     assert [event.node_id for event in events_of(record.events(), Stopping)] == ORDER
+
+
+@pytest.mark.usefixtures("combined")
+def test_a_stop_ends_a_run_that_waits_for_an_approval_whatever_the_later_answer(runs: FakeRuns) -> None:
+    settings = Settings.from_environment()
+
+    def stop(task: str) -> None:
+        lock = change_lock(runs.home).holder("fake")
+        assert lock is not None
+        request = StopAsked(by="bob", reason="errors", responder=Responder(channel=Channel.SHELL, user="bob"))
+        assert "It has ended, and holds no lock." in request_control("fake", lock.holder, request, settings)
+        assert change_lock(runs.home).holder("fake") is None
+
+    runs.while_asked = stop
+    state, states, record = runs.run()
+    assert (state, states["approve_plan"], runs.world.stops) == ("failed", "failed", [])
+    assert "bob stopped run" in failed_steps(record.events())[0].reason
+    assert not events_of(record.events(), Approval)
 
 
 @pytest.mark.usefixtures("combined")
@@ -192,10 +212,10 @@ def test_a_request_after_the_last_node_ends_or_holds_the_task_that_changes_the_l
     record = run_history(runs.home, "fake", run.run_id)
     if kind is StopAsked:
         states = {ti.task_id: ti.state for ti in run.get_task_instances()}
-        assert (run.state, states["finalize"]) == ("failed", "failed")
+        assert (run.state, states["pin_min_insync_replicas"]) == ("failed", "failed")
         assert not has(record.events(), Finalizing)
         assert "stopped by bob" in failed_steps(record.events())[0].reason
-        run = clear_and_continue(dag, run, "finalize")
+        run = clear_and_continue(dag, run, "pin_min_insync_replicas")
     else:
         assert watched[-1] == GateRef(kind=GateKind.NEXT_CHANGE)
         resumed = events_of(record.events(), ResumeAsked)[0].at

@@ -19,7 +19,17 @@ from kafka_rollout.planning.request import Request
 from kafka_rollout.procedure import actions
 from kafka_rollout.procedure.step import StepCall
 from kafka_rollout.roll.walk import roll_release_steps
-from kafka_rollout.run.events import ApprovalOf, Decision, PauseAsked, ResumeAsked, StopAsked
+from kafka_rollout.run.events import (
+    ApprovalOf,
+    Asked,
+    Begun,
+    Channel,
+    Decision,
+    PauseAsked,
+    Responder,
+    ResumeAsked,
+    StopAsked,
+)
 from kafka_rollout.wiring.runs import write_run_report
 from tests.dags.conftest import spec_with_homes
 from tests.fakes.cluster import R391, R431, FakeCluster
@@ -81,6 +91,56 @@ def test_what_changes_nothing_is_refused(ports: ClusterPorts, capsys: pytest.Cap
     code = call("pause", "--run", "run-1", "--reason", "too late")
     assert code == 3, capsys.readouterr().err
     assert ports.run.events() == before
+
+
+def test_a_request_is_shown_until_its_effect(ports: ClusterPorts, capsys: pytest.CaptureFixture[str]) -> None:
+    for action, does in (("pause", "The run pauses before its next node or change."), ("stop", "The run ends at the ")):
+        assert call(action, "--run", "run-1", "--reason", "errors") == 0
+        capsys.readouterr()
+        assert run_main(["status", "--cluster", "fake"]) == 0
+        shown = " ".join(capsys.readouterr().out.split())
+        assert f"! {action.capitalize()} was requested by " in shown
+        assert does in shown
+    run = Run(ports, ports.run.load_plan())
+    assert not roll_release_steps(run, GatePolicy(checks=1))
+    release_lock(ports)
+    assert run_main(["status", "--cluster", "fake", "--run", "run-1"]) == 0
+    shown = capsys.readouterr().out
+    assert "was requested by" not in shown
+    assert "continues by itself" not in shown
+    assert "The run was stopped by" in shown
+
+
+@pytest.mark.parametrize("in_airflow", [True, False])
+def test_a_stop_ends_the_wait_for_an_answer_at_once(
+    ports: ClusterPorts, capsys: pytest.CaptureFixture[str], *, in_airflow: bool
+) -> None:
+    """No process of a run that waits for an answer in Airflow reads the request, and none at a terminal."""
+    if in_airflow:
+        ports.run.record(Begun(dag_id="kafka_upgrade_fake"))
+    shell = Responder(channel=Channel.SHELL, user="alice")
+    asked = Asked(
+        what=ApprovalOf.FINALIZE,
+        task_id="approve_finalize",
+        record_id="1" if in_airflow else "",
+        text="Approve?",
+        options=("Approve", "Reject"),
+        terminal=None if in_airflow else shell,
+    )
+    ports.run.record(asked)
+    assert call("stop", "--run", "run-1", "--reason", "another day") == 0
+    assert "It has ended, and holds no lock." in capsys.readouterr().out
+    assert ports.lock.holder("fake") is None
+    assert run_main(["status", "--cluster", "fake", "--run", "run-1"]) == 0
+    shown = capsys.readouterr().out
+    assert "The run was stopped by" in shown
+    assert "continues by itself" not in shown
+    with pytest.raises(LockBrokenError, match="stopped run run-1"):
+        acquire_lock(ports, "the answer came later")
+    if in_airflow:
+        assert "kafka-rollout resume --cluster fake --run run-1 --reason TEXT`, then answer its request" in shown
+        assert call("resume", "--run", "run-1", "--reason", "go on") == 0
+        acquire_lock(ports, "the answer")
 
 
 def test_a_run_whose_lock_was_broken_needs_a_person_and_resume_lets_it_continue(

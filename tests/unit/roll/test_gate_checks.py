@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_rollout.base.errors import LockHeldError, RefusedError
+from kafka_rollout.base.errors import LockHeldError, RefusedError, StoppedError
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC
 from kafka_rollout.control.approval import accept_doubts
 from kafka_rollout.gates.coordinators import LOADING, ids_for
@@ -19,7 +19,7 @@ from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.observation.run import NodeRun, Run
 from kafka_rollout.roll.gate_checks import CHECKS, check_conversion, check_gate, wait_for_gate
 from kafka_rollout.roll.node import replace_node
-from kafka_rollout.run.events import Approval, ApprovalOf, ApprovalRefuted, events_of
+from kafka_rollout.run.events import Approval, ApprovalOf, ApprovalRefuted, Channel, Responder, StopAsked, events_of
 from kafka_rollout.run.projections.approvals import find_doubts
 from kafka_rollout.run.projections.nodes import gate_is_passed
 from kafka_rollout.run.step_events import GateChecked, Started, Stopping
@@ -212,6 +212,17 @@ def test_a_check_renews_the_lock_and_stops_at_somebody_else_s(ports: ClusterPort
     ports.lock.acquire("fake", "another run", "features", for_s=60)
     with pytest.raises(LockHeldError):
         check_gate(Run(ports, plan), ref.resolve(plan, ports.cluster))
+
+
+@pytest.mark.parametrize("kind", GateKind)
+def test_every_check_of_a_gate_reads_the_request_to_stop(ports: ClusterPorts, plan: Plan, kind: GateKind) -> None:
+    is_of_node = kind in {GateKind.BEFORE_STOP, GateKind.AFTER_START}
+    ref = GateRef(kind=kind, release_step=RELEASE_STEP, node_id=12) if is_of_node else GateRef(kind=kind)
+    gate = ref.resolve(plan, ports.cluster)
+    ports.run.record(StopAsked(by="bob", reason="errors", responder=Responder(channel=Channel.SHELL, user="bob")))
+    with pytest.raises(StoppedError, match="stopped by bob"):
+        check_gate(Run(ports, plan), gate)
+    assert ports.lock.holder("fake") is None, "it renews no lock"
 
 
 def test_the_lock_knows_the_cluster_by_its_id_and_keeps_its_other_names_out(

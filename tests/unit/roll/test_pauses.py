@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from kafka_rollout.base.errors import UserError
+from kafka_rollout.base.errors import TransientError, UserError
 from kafka_rollout.base.wording import nodes
 from kafka_rollout.control.approval import record_approval
 from kafka_rollout.control.holds import HeldError, check_begin
@@ -19,6 +19,7 @@ from kafka_rollout.gates.control import find_due_pause
 from kafka_rollout.gates.gate import Gate, GateKind, GatePolicy, GateRef, WatchState
 from kafka_rollout.model.plan import Plan, ReleaseStep
 from kafka_rollout.model.run_of import RunOf
+from kafka_rollout.model.state import ProcessState
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.observation.run import NodeRun, Run
@@ -43,8 +44,10 @@ from kafka_rollout.run.events import (
     StopAsked,
     StoppedByOperator,
     events_of,
+    newest,
 )
 from kafka_rollout.run.step_events import GateChecked, GatePassed, Started, Stopping
+from kafka_rollout.run.view import RunView
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.runtime import FakeRuntime
 
@@ -375,6 +378,45 @@ def test_a_stopped_run_ends_before_the_next_node_and_is_continued_by_the_next_ca
     assert build_report_of_run(Run(ports, plan)).outcome == "stopped"
     assert roll_release_steps(Run(ports, plan), SOAKS)
     assert cluster.stops == ORDER
+
+
+@pytest.mark.parametrize(
+    "line", ["controller-3 (3) gate after", "gate before node 1:"], ids=["a soak", "before a stop"]
+)
+def test_a_stop_ends_the_wait_of_a_gate_at_its_next_check(
+    ports: ClusterPorts, cluster: FakeCluster, approved: Callable[..., Plan], line: str
+) -> None:
+    plan = approved("2026-12-01 12:00")
+    stop = during(line, lambda: ask(ports, StopAsked))
+    assert not roll_release_steps(Run(ports, plan), SOAKS, on_progress=stop)
+    asked, checked = (newest(ports.run.events(), kind) for kind in (StopAsked, GateChecked))
+    assert asked is not None
+    assert checked is not None
+    assert checked.at <= asked.at + SOAKS.interval_s
+    view = RunView.of(ports.run.events())
+    assert (view.requested, view.ended_by_operator, view.failed) == (None, True, None)
+    assert roll_release_steps(Run(ports, plan), SOAKS)
+    assert cluster.stops == ORDER
+
+
+def test_a_stop_ends_the_wait_for_a_node_that_does_not_respond(
+    ports: ClusterPorts, cluster: FakeCluster, approved: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = approved("2026-12-01 12:00")
+    silent, began = FakeRuntime.process, list[float]()
+
+    def process(runtime: FakeRuntime, node: NodeSpec) -> ProcessState:
+        if cluster.stops == [2, 3] and node.node_id == 1:
+            if not began:
+                began.append(ports.clock.now())
+                ask(ports, StopAsked)
+            raise TransientError("No response.")
+        return silent(runtime, node)
+
+    monkeypatch.setattr(FakeRuntime, "process", process)
+    assert not roll_release_steps(Run(ports, plan), SOAKS)
+    assert began
+    assert cluster.stops == [2, 3]
 
 
 def test_resume_withdraws_a_stop_and_a_stop_ends_a_paused_run(

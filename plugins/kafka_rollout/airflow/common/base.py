@@ -25,6 +25,7 @@ from kafka_rollout.airflow.common.cluster_hook import KafkaClusterHook, clears_o
 from kafka_rollout.airflow.common.metrics import send_run_gauges
 from kafka_rollout.airflow.logs import OneLineLogger, OneLineLogs
 from kafka_rollout.base.errors import RefusedError, RolloutError, TransientError, UserError
+from kafka_rollout.control.holds import end_before_step
 from kafka_rollout.control.lock import keep_lock
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.observation.cluster_ports import ClusterPorts
@@ -184,6 +185,7 @@ class RolloutOperator(OneLineLogs, BaseOperator):
     """One step on one cluster. The id of the task is that of the step."""
 
     is_recorded = True  # the report is written after the last event
+    ends_run = False  # it is done also for a run that an operator stops
 
     def __init__(self, *, cluster: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -199,6 +201,8 @@ class RolloutOperator(OneLineLogs, BaseOperator):
         self.records = self.records if records is None else records
         try:
             with self.working(context, begins=begins) as ports:
+                if begins and not self.ends_run:
+                    end_before_step(ports)
                 return getattr(self, then)(context, ports)
         except UnreadRecordError as needed:
             raise needed.defer(then) from None

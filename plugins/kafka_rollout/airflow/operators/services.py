@@ -80,6 +80,8 @@ class StartTrafficOperator(RolloutOperator):
 class StopTrafficOperator(RolloutOperator):
     """Stop the test traffic and the group monitor in any case, and store the result of the traffic check."""
 
+    ends_run = True
+
     def act(self, context: Context, ports: ClusterPorts) -> Any:
         from kafka_rollout.traffic.processes.of_run import stop_group_monitor, stop_traffic
 
@@ -106,6 +108,7 @@ class ReportOperator(RolloutOperator):
 
     operator_extra_links = (ReportLink(),)
     is_recorded = False
+    ends_run = True
 
     def __init__(self, *, cluster: str, **kwargs: Any) -> None:
         super().__init__(cluster=cluster, outlets=[run_alias(cluster)], **kwargs)

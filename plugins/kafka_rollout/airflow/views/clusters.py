@@ -106,7 +106,7 @@ def _asked(run_id: str, asked: Asked) -> dict[str, Any]:
 
 def _controls(run: RunState, phase: Phase) -> tuple[str, ...]:
     """Return what an operator can ask of the run now, as `POST dags/{dag_id}/control` takes it."""
-    if phase in ENDED or not run.has_lock or not (run.plan and run.plan.release_steps):
+    if phase in ENDED or not run.has_lock or not (run.plan and (run.plan.release_steps or run.plan.feature_changes)):
         return ()
     if run.view.pause is not None:
         return ("resume", "stop")

@@ -21,12 +21,15 @@ def pause(cluster: ClusterName, reason: ControlReason, run: AnyRun = None, opera
 
 
 def resume(cluster: ClusterName, reason: ControlReason, run: AnyRun = None, operator: Operator = None) -> None:
-    """Let a paused run continue with its next node. Withdraws a stop that the run has not read yet."""
+    """Let a paused run continue, or one whose lock was broken. Withdraws a stop that the run has not read yet."""
     _control("resume", cluster, run, reason, operator)
 
 
 def stop(cluster: ClusterName, reason: ControlReason, run: AnyRun = None, operator: Operator = None) -> None:
-    """End a run before its next node or change, and release the lock. The run can be continued or rolled back later."""
+    """End a run and each of its waits, and release the lock. The run can be continued or rolled back later.
+
+    A node that the run has stopped is started first.
+    """
     _control("stop", cluster, run, reason, operator)
 
 

@@ -161,8 +161,10 @@ class SqlChangeLock:
         with self._database.begin() as connection:
             _log(connection, self._database.now(connection), ADMITTED, _of_run(cluster, holder), by=by)
 
-    def _find_fence(self, connection: Connection, cluster: str, holder: str) -> tuple[str, float] | None:
-        """Return who broke the lock of the run, and when, if this call of the run is older, and was not admitted."""
+    def _find_fence(self, connection: Connection, cluster: str, holder: str) -> tuple[str, float, bool] | None:
+        """Return who broke the lock of the run, when, and whether to stop it. None if this call can acquire the lock,
+        because it is newer, or was admitted.
+        """
         of_run = [
             (int(row.id), row.what, float(row.at), json.loads(row.body))
             for row in connection.execute(_FENCES, {"cluster": cluster})
@@ -172,7 +174,7 @@ class SqlChangeLock:
             return None
         number, _, at, body = of_run[-1]
         logged = self._is_logged(connection, cluster, holder)
-        return None if logged is None or logged > number else (body["by"], at)
+        return None if logged is None or logged > number else (body["by"], at, bool(body.get("stops")))
 
     def _is_logged(self, connection: Connection, cluster: str, holder: str) -> int | None:
         """Return the number of the entry of this call; None before it has acquired the lease."""
@@ -286,6 +288,18 @@ class SqlChangeLock:
                 remedy="Wait until this change ends, or stop the process of the run (the task or the command). Then "
                 "break the lock.",
             ) from error
+
+    def stop(self, cluster: str, holder: str, by: str) -> None:
+        try:
+            with self._process_lock(cluster, "The stop"), self._database.serialized() as connection:
+                row = _row(connection, cluster)
+                is_held = row is not None and row.holder == holder
+                if is_held:
+                    _remove_lease(connection, cluster)
+                lock = _lock(row) if row is not None and is_held else _of_run(cluster, holder)
+                _log(connection, self._database.now(connection), BROKEN, lock, by=by, stops=True)
+        except _ActsNowError as error:
+            raise RefusedError(f"Run {holder} is changing cluster {cluster}.", remedy="It stops after it.") from error
 
     def history(self, cluster: str) -> tuple[dict[str, Any], ...]:
         """Return the log of the cluster's lock, oldest first: `at`, `what`, `lock` and further details."""
@@ -434,10 +448,10 @@ def _of_run(cluster: str, holder: str) -> Lock:
     return Lock(cluster=cluster, holder=holder, purpose="", acquired_at=0.0, expires_at=0.0)
 
 
-def _fenced(cluster: str, holder: str, by: str, at: float) -> LockBrokenError:
+def _fenced(cluster: str, holder: str, by: str, at: float, stops: bool) -> LockBrokenError:
+    did = "stopped" if stops else "broke the lock of"
     return LockBrokenError(
-        f"{by} broke the lock of run {holder} of cluster {cluster} at {_time_of_day(at)}, so this run does nothing "
-        "more.",
+        f"{by} {did} run {holder} of cluster {cluster} at {_time_of_day(at)}, so this run does nothing more.",
         remedy="Continue it with a new call: its command with --run, `kafka-rollout resume`, or a clear of its failed "
         "task in Airflow.",
     )

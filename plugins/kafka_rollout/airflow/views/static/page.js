@@ -63,6 +63,7 @@ function consoleOf(found) {
     run && attention(found, run),
     run && !run.needs_human && endOrNow(found, run),
     run && progress(run),
+    run && requested(found),
     run && controls(found, run),
     kafkaNow(found),
     run && h("div", { key: "work", class: "columns" },
@@ -266,7 +267,12 @@ function progress(run) {
     run.way_back && h("span", { key: "back", class: "soft" }, run.way_back));
 }
 
-// ---- pause, resume and stop, before the next node ----
+// ---- pause, resume and stop ----
+
+function requested(found) {
+  const asked = found.status.conditions.find((one) => one.type === "Requested" && one.status === "True");
+  return asked ? h("p", { key: "requested", class: "fair", role: "status" }, asked.message) : null;
+}
 
 const CONTROLS = { pause: "Pause", resume: "Resume", stop: "Stop" };
 
@@ -277,7 +283,7 @@ function controls(found, run) {
   const draft = drafts.get(key);
   const ready = draft.reason.trim() && !draft.sending;
   return h("details", { key: "controls", class: "controls" }, h("summary", null, run.controls.map((action, at) => (at ? action : CONTROLS[action])).join(" or "), " this run"),
-    h("p", { class: "soft" }, "The run acts on it before its next node. A node step that has begun ends first. A paused run keeps its lock."),
+    h("p", { class: "soft" }, "A stop ends each wait. A node that was stopped is started first. A paused run waits before its next node and keeps its lock."),
     reasonField(draft),
     h("div", { class: "head" }, run.controls.map((action) => h("button", { key: action, type: "button", disabled: !ready, on: { click: () => sendControl(run, action, draft) } }, CONTROLS[action]))),
     draft.sent && h("p", { key: "sent", role: "status" }, draft.sent),
