@@ -89,7 +89,7 @@ def by_tasks(ports: ClusterPorts, plan: Plan, of: RollOf) -> None:
     def stop_here(index: int, part: BatchPart, why: str) -> None:
         """An approver answers *Stop here*, or the task fails without a question: its worker records that."""
         context = _context(ports, plan, index)
-        operator = ReplaceOperator(task_id=of.step_of(part), cluster="fake", step=step, of=of, batch=None)
+        operator = ReplaceOperator(task_id=of.step_of(part), cluster="fake", step=step, of=of, batch=None, limit_s=60)
         with suppress(AirflowFailException), operator.recorded(ports.run, context, begins=False, ends=True):
             raise AirflowFailException(why)
         raise StuckError(why)
@@ -111,7 +111,7 @@ def by_tasks(ports: ClusterPorts, plan: Plan, of: RollOf) -> None:
     def task(index: int) -> None:
         from airflow.sdk.exceptions import TaskDeferred
 
-        operator = ReplaceOperator(task_id="replace", cluster="fake", step=step, of=of, batch=None)
+        operator = ReplaceOperator(task_id="replace", cluster="fake", step=step, of=of, batch=None, limit_s=60)
         for _ in range(20):
             try:
                 operator.act(_context(ports, plan, index), ports)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -224,7 +222,6 @@ def answer_at_once(monkeypatch: pytest.MonkeyPatch, asked: Asked) -> None:
     from kafka_rollout.airflow.approvals import airflow_records, asking
     from kafka_rollout.airflow.approvals.asking import frozen_hash, record_question, text_of
     from kafka_rollout.airflow.operators import ask_approval
-    from kafka_rollout.airflow.operators.replace_batch import ReplaceOperator
 
     def answer(context: Any, ports: Any, question: Any, *, method: str, timeout: Any, **_: object) -> Any:
         task, place = context["task"], airflow_records.place_of(context)
@@ -256,22 +253,9 @@ def answer_at_once(monkeypatch: pytest.MonkeyPatch, asked: Asked) -> None:
     monkeypatch.setattr(airflow_records, "read_record", read_record)
     trigger = airflow_records.AnswerTrigger
     monkeypatch.setattr(airflow_records, "AnswerTrigger", lambda **options: trigger(**{**options, "pause_s": 0.0}))
-    monkeypatch.setattr(ReplaceOperator, "execute", begin_in_the_triggerer)
-    monkeypatch.setattr("kafka_rollout.airflow.gates.batch_trigger.BatchTrigger.pause", wait_for_turn)
-    monkeypatch.setattr("kafka_rollout.airflow.gates.batch_trigger.BatchTrigger.begins", begin_to_wait)
-    monkeypatch.setattr("kafka_rollout.airflow.gates.batch_trigger.BatchTrigger.state", state_at_once)
-
-
-def begin_in_the_triggerer(task: Any, context: Any) -> Any:
-    """As Airflow's scheduler begins a task with `start_from_trigger`."""
-    module, name = task.start_trigger_args.trigger_cls.rsplit(".", 1)
-    trigger = getattr(import_module(module), name)(**task.start_trigger_args.trigger_kwargs)
-    trigger.task_instance = context["ti"]
-
-    async def first() -> Any:
-        return (await anext(trigger.run())).payload
-
-    return getattr(task, task.start_trigger_args.next_method)(context, asyncio.run(first()))
+    monkeypatch.setattr("kafka_rollout.airflow.gates.part_trigger.PartTrigger.pause", wait_for_turn)
+    monkeypatch.setattr("kafka_rollout.airflow.gates.part_trigger.PartTrigger.begins", begin_to_wait)
+    monkeypatch.setattr("kafka_rollout.airflow.gates.part_trigger.PartTrigger.state", state_at_once)
 
 
 def _stand_in(monkeypatch: pytest.MonkeyPatch, runs: FakeRuns) -> None:

@@ -1,4 +1,4 @@
-"""The gates of batches in the triggerer: what waiting costs, and how they end."""
+"""The parts of batches in the triggerer: what waiting costs, and how they end."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from kafka_rollout.airflow.gates import history_poll
+from kafka_rollout.base.errors import TransientError
 from kafka_rollout.control.approval import record_approval
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.run.events import (
@@ -299,3 +300,67 @@ def test_all_gates_after_the_start_share_one_read_of_the_states(
     asyncio.run(wait_together())
     assert len(reads) in {1, 2}
     assert run.reads < 20
+
+
+def waiting_replacement(index: int) -> Any:
+    from kafka_rollout.airflow.gates.replace_trigger import ReplaceTrigger
+
+    place = {"dag_id": "kafka_upgrade_fake", "run_id": "run-1", "map_index": index, "params": {}}
+    return ReplaceTrigger(cluster="fake", of="plan", place=place)
+
+
+def wait_for_gate(states: dict[int, str], index: int, then: Any = None) -> Any:
+    """Return the event of the trigger, or None if it still waits."""
+    trigger = waiting_replacement(index)
+
+    async def state(*_: Any, **__: Any) -> str:
+        return states.get(index, "")
+
+    async def wait() -> Any:
+        task = asyncio.ensure_future(anext(trigger.run()))
+        await asyncio.sleep(0.3)
+        if then is not None:
+            then()
+        done, _ = await asyncio.wait([task], timeout=2.0)
+        if not done:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            return None
+        return task.result()
+
+    trigger.state = state
+    return asyncio.run(wait())
+
+
+def test_a_replacement_begins_when_airflow_shows_that_the_gate_has_passed(run: CountedReads) -> None:
+    assert wait_for_gate({0: "deferred"}, 0) is None
+    assert wait_for_gate({0: "success"}, 0).payload == {"records": {}}
+
+
+def test_a_replacement_begins_when_the_gate_passes_in_the_history_while_it_waits(run: CountedReads) -> None:
+    def passes() -> None:
+        run.run.record(StepBegan(step="roll.gate_before", batch=0))
+        run.run.record(StepEnded(step="roll.gate_before", batch=0, outcome=StepOutcome.DONE))
+
+    assert wait_for_gate({}, 0, passes).payload == {"records": {}}
+    assert wait_for_gate({}, 0) is None, "what passed before the wait can have been cleared"
+
+
+def test_a_replacement_ends_as_its_gate(run: CountedReads) -> None:
+    assert type(wait_for_gate({0: "skipped"}, 0)).__name__ == "TaskSkippedEvent"
+    failed = wait_for_gate({0: "failed"}, 0).payload
+    assert failed["state"] == "ended"
+    assert failed["message"].startswith("The nodes were not stopped: Airflow shows roll.gate_before[0] as failed.")
+
+
+def test_an_outage_of_the_database_ends_no_wait(run: CountedReads, monkeypatch: pytest.MonkeyPatch) -> None:
+    events, left = run.events, [TransientError("the database does not respond")]
+
+    def read() -> Any:
+        if left:
+            raise left.pop()
+        return events()
+
+    monkeypatch.setattr(run, "events", read)
+    assert wait_for_gate({0: "success"}, 0).payload == {"records": {}}
+    assert not left

@@ -12,7 +12,11 @@ from kafka_rollout.base.errors import RefusedError
     ("variable", "value", "setting"),
     [
         ("AIRFLOW__CORE__MAX_MAP_LENGTH", "40", "max_map_length of [core] to 41"),
-        ("AIRFLOW__TRIGGERER__CAPACITY", "81", "capacity of [triggerer] to 82"),  # a trigger for each of the two gates
+        (
+            "AIRFLOW__TRIGGERER__CAPACITY",
+            "122",
+            "capacity of [triggerer] to 123",
+        ),  # a trigger for each part
     ],
 )
 def test_each_limit_is_named_with_the_value_that_it_needs(

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -15,6 +14,7 @@ from kafka_rollout.airflow.graphs.cluster_dags import dags_of_changes
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.clusters.inventory import dump_cluster
 from kafka_rollout.model.topology import HostCommand, ServiceSpec
+from kafka_rollout.run.projections.open_batches import BatchPart
 from tests.dags.conftest import spec_with_homes
 from tests.fakes.cluster import make_spec
 
@@ -78,13 +78,13 @@ def test_the_parts_of_a_batch_follow_each_other_and_the_rollback_follows_every_d
     assert "compare_after_rollback" in dag.get_task("stop_traffic").upstream_task_ids
 
 
-def test_a_gate_of_a_batch_begins_in_the_triggerer_and_has_no_limit(inventory: Path) -> None:
-    """A limit of a task counts from its begin, and a gate before a stop begins when the plan is approved."""
+def test_a_part_of_a_batch_begins_in_the_triggerer_and_has_no_limit(inventory: Path) -> None:
+    """A limit of a task counts from its begin, and all parts begin when the plan is approved."""
     dags = dags_with(inventory, 6)
     gates = {
         ("kafka_downgrade_fake", "offline.nodes.gate_after"),
         ("kafka_downgrade_fake", "offline.undo.nodes.gate_after"),
-        *((f"kafka_{kind}_fake", f"roll.{gate}") for kind in TURNS for gate in ("gate_before", "gate_after")),
+        *((f"kafka_{kind}_fake", f"roll.{gate}") for kind in TURNS for gate in BatchPart),
     }
     for dag_id, task_id in gates:
         gate = dags[dag_id].get_task(task_id)
@@ -118,5 +118,5 @@ def test_a_task_has_time_for_the_commands_of_the_operator(inventory: Path) -> No
     )
     (inventory / "fake.yaml").write_text(dump_cluster(replace(spec, runtime="ssh_service", nodes=nodes)))
     dag = dags_of_changes(Settings.from_environment())["kafka_restart_fake"]
-    limits = {task.task_id: (task.execution_timeout or timedelta()).total_seconds() for task in dag.tasks}
-    assert limits["roll.replace"] >= 6 * 1800, "a batch can have all nodes"
+    replacement: Any = dag.get_task("roll.replace")
+    assert replacement.limit_s >= 6 * 1800, "a batch can have all nodes"

@@ -7,6 +7,7 @@ functions: those of the page are needed by the API server only, those of request
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Literal
 from uuid import UUID
 
@@ -138,3 +139,15 @@ def send_gauge(metric: str, value: int, tags: dict[str, str]) -> None:
     from airflow.sdk.observability.stats import gauge
 
     gauge(metric, value, tags=tags)
+
+
+def time_limit(seconds: float) -> AbstractContextManager[object]:
+    """Raise AirflowTaskTimeout in this worker after the time, as `execution_timeout` does.
+
+    Of a task that begins in the triggerer, `execution_timeout` would also limit how long it waits there
+    (TaskInstance.defer_task).
+    """
+    from airflow.sdk.execution_time.timeout import timeout
+
+    limited: AbstractContextManager[object] = timeout(seconds)
+    return limited

@@ -45,7 +45,9 @@ def get_provider_info() -> dict[str, Any]:
         "sensors": _modules("gates.batch_sensors", "gates.sensor"),
         "notifications": ["kafka_rollout.airflow.webhook.WebhookNotifier"],
         "hooks": _modules("common.cluster_hook"),
-        "triggers": _modules("approvals.airflow_records", "gates.batch_trigger", "gates.trigger"),
+        "triggers": _modules(
+            "approvals.airflow_records", "gates.batch_trigger", "gates.replace_trigger", "gates.trigger"
+        ),
         # The entry point airflow.plugins registers the plugin with its links; a second registration is an import error.
         "connection-types": [
             {

@@ -275,11 +275,12 @@ GATE_BEFORE = GateStep(
 REPLACE = ReplaceStep(
     id=BatchPart.REPLACE.value,
     label="Replacement",
-    doc="Compares the approvals, checks all findings and gates again, then stops the nodes, replaces their release and "
-    "starts them.",
+    doc="Waits for the gate before it. Compares the approvals, checks all findings and gates again, then stops the "
+    "nodes, replaces their release and starts them.",
     progress="is stopped, replaced and started",
     limits=CHANGES,
     on_failure=Reaction.ASK_ROLL_BACK,
+    runs_after=RunsAfter.ANY_SUCCESS,
 )
 GATE_AFTER = GateStep(
     id=BatchPart.GATE_AFTER.value,

@@ -138,27 +138,27 @@ def _open_tasks(run: DagRun, session: Session) -> dict[str, Any]:
 
 
 class WaitsForTurnError(BaseException):
-    """A gate of a batch waits for the batches before it."""
+    """A part of a batch waits for the batches or the part before it."""
 
 
 _BEGINS: dict[tuple[str, str, str, int], int] = {}  # of sensors that wait, since they began or were cleared
 
 
 async def begin_to_wait(trigger: Any, poll: Any) -> int:
-    """In the place of `BatchTrigger.begins`: a sensor that is tried again still waits."""
+    """In the place of `PartTrigger.begins`: a sensor that is tried again still waits."""
     place = trigger.place
-    key = (place["run_id"], trigger.of, trigger.gate, place["map_index"])
+    key = (place["run_id"], trigger.of, trigger.part, place["map_index"])
     return _BEGINS.setdefault(key, len(await poll.events()))
 
 
-async def state_at_once(trigger: Any, poll: Any, place: Any, since: float, *, is_next: bool) -> str:
-    """In the place of `BatchTrigger.state`: each try is a new wait."""
-    states = await poll.states(place, f"{RollOf(trigger.of).group}.replace", since, is_next=True)
+async def state_at_once(trigger: Any, poll: Any, place: Any, part: Any, since: float, *, is_next: bool) -> str:
+    """In the place of `PartTrigger.state`: each try is a new wait."""
+    states = await poll.states(place, RollOf(trigger.of).step_of(part), since, is_next=True)
     return str(states.get(place["map_index"], ""))
 
 
 async def wait_for_turn(trigger: Any, seconds: float) -> None:
-    """In the place of `BatchTrigger.pause`."""
+    """In the place of `PartTrigger.pause`."""
     raise WaitsForTurnError
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from types import SimpleNamespace
@@ -27,7 +28,7 @@ from airflow.sdk.exceptions import TaskDeferred
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 from asgiref.sync import sync_to_async
 
-from kafka_rollout.airflow.logs import OneLineLogs
+from kafka_rollout.airflow.logs import OneLineLogger, OneLineLogs
 from kafka_rollout.airflow.private_api import read_record
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.base.outside_text import escape_invisible, is_listed
@@ -54,6 +55,8 @@ _ASK_AGAIN = "Clear the approval's task with all downstream tasks, and answer in
 _NO_ANSWER = {"error_type": "record", "error": "the record has no answer of a user", "is_missing": True}
 
 PAUSE_S = 2.0  # an event at once can arrive before the end of the task's process
+
+log = OneLineLogger(logging.getLogger(__name__))
 
 Records = Mapping[str, Mapping[str, Any]]  # id of Airflow's record → event of an AnswerTrigger
 
@@ -86,38 +89,25 @@ class AnswerTrigger(OneLineLogs, BaseTrigger):
             return {"error_type": "record", "error": str(error)}
 
 
-class RecordsTrigger(OneLineLogs, BaseTrigger):
-    """Read the records of the newest approvals of each kind, before the task begins in a worker.
+def read_newest_records(cluster: str, run_id: str) -> dict[str, dict[str, Any]]:
+    """Read, in the triggerer, the records of the newest approvals of each kind, before a task begins in a worker.
 
-    The event has `records`. It only saves deferrals, each of which is a process and can be lost on a busy machine:
-    which record proves an approval is decided in the worker, and one that is not among them is read as always.
+    It only saves deferrals, each of which is a process and can be lost on a busy machine: which record proves an
+    approval is decided in the worker, and one that is not among them is read as always.
     """
+    from kafka_rollout.run.store.opening import open_run
 
-    def __init__(self, *, cluster: str) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.cluster = cluster
-
-    def serialize(self) -> tuple[str, dict[str, Any]]:
-        return f"{RecordsTrigger.__module__}.{RecordsTrigger.__name__}", {"cluster": self.cluster}
-
-    async def run(self) -> AsyncIterator[TriggerEvent]:
-        instance: Any = self.task_instance
-        yield TriggerEvent({"records": await asyncio.to_thread(self._read, str(instance.run_id))})
-
-    def _read(self, run_id: str) -> dict[str, dict[str, Any]]:
-        from kafka_rollout.run.store.opening import open_run
-
-        found: dict[str, dict[str, Any]] = {}
-        try:
-            given = {one.what: one.responder for one in events_of(open_run(self.cluster, run_id).events(), Approval)}
-            for responder in given.values():
-                if responder is None or responder.channel is not Channel.AIRFLOW or responder.record_id in found:
-                    continue
-                if (answer := read_record(UUID(responder.record_id))) is not None:
-                    found[responder.record_id] = answer
-        except Exception as error:  # the worker reads it, and says what is wrong
-            self.log.warning("The approvals cannot be read before the task begins: %s", error)
-        return found
+    found: dict[str, dict[str, Any]] = {}
+    try:
+        given = {one.what: one.responder for one in events_of(open_run(cluster, run_id).events(), Approval)}
+        for responder in given.values():
+            if responder is None or responder.channel is not Channel.AIRFLOW or responder.record_id in found:
+                continue
+            if (answer := read_record(UUID(responder.record_id))) is not None:
+                found[responder.record_id] = answer
+    except Exception as error:  # the worker reads it, and says what is wrong
+        log.warning("The approvals cannot be read before the task begins: %s", error)
+    return found
 
 
 class UnreadRecordError(Exception):

@@ -25,7 +25,8 @@ from kafka_rollout.airflow.common.base import (
     frozen_plan,
     record_step,
 )
-from kafka_rollout.airflow.gates.batch_trigger import CONTINUE, BatchTrigger, GateOf, Told, place_of_instance
+from kafka_rollout.airflow.gates.batch_trigger import CONTINUE, BatchTrigger, GateOf
+from kafka_rollout.airflow.gates.part_trigger import Told, place_of_instance
 from kafka_rollout.base.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.control.approval import renew_invalid_approval
 from kafka_rollout.lowering import offline

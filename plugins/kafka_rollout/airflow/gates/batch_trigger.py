@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import ExitStack
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from airflow.triggers.base import BaseTrigger, TaskSkippedEvent, TaskSuccessEvent, TriggerEvent
+from airflow.triggers.base import TaskSkippedEvent, TaskSuccessEvent, TriggerEvent
 
-from kafka_rollout.airflow.common.cluster_hook import KafkaClusterHook, clears_of
+from kafka_rollout.airflow.common.cluster_hook import KafkaClusterHook
 from kafka_rollout.airflow.gates.gate_log import GateLog
 from kafka_rollout.airflow.gates.history_poll import NEXT_POLL_S, POLL_S, HistoryPoll, shared_history
+from kafka_rollout.airflow.gates.part_trigger import PartTrigger, Told, told
 from kafka_rollout.airflow.gates.trigger import pause_s
 from kafka_rollout.airflow.gates.trigger_ports import trigger_ports
-from kafka_rollout.airflow.logs import OneLineLogs
 from kafka_rollout.base.errors import FatalError, RolloutError, StoppedError, TransientError
 from kafka_rollout.gates.gate import WatchState
 from kafka_rollout.model.plan import BatchStep
@@ -27,12 +26,11 @@ from kafka_rollout.roll import loop
 from kafka_rollout.roll.gate_checks import policy_of
 from kafka_rollout.roll.loop import BatchStatus, BatchWatch
 from kafka_rollout.run.batch_progress import describe_batch
-from kafka_rollout.run.events import Event, StepEnded, StepOutcome
+from kafka_rollout.run.events import Event
 from kafka_rollout.run.projections.open_batches import (
     BatchPart,
     RollOf,
     find_end,
-    find_part_event,
     is_rollback_decided,
 )
 
@@ -42,7 +40,6 @@ if TYPE_CHECKING:
 CONTINUE = (
     "To continue, clear the task roll.gate_before with all downstream tasks: no batch that has passed is repeated."
 )
-_FAILED = frozenset({"failed", "upstream_failed"})
 AT_ONCE_S = 1.0  # an event at once can arrive before the end of the process that deferred the task
 
 
@@ -53,25 +50,13 @@ class GateOf(StrEnum):
     AFTER = "after"
 
 
-class Told(StrEnum):
-    """The state of an event that resumes the task in a worker."""
+class BatchTrigger(PartTrigger):
+    """Wait for a gate of a batch.
 
-    PASSED = "passed"
-    PAUSES = "pauses"  # until an approver ends the pause of the plan
-    FAILED = "failed"
-    ERROR = "error"  # the check was refused
-    ENDED = "ended"  # the roll ended before this batch
+    After its turn has come, it checks the gate. The task ends here when the gate has passed, and is skipped here when
+    the run rolls back. Everything else resumes the task, also an end by an approver or an operator, after which it
+    fails without a retry.
 
-
-class BatchTrigger(OneLineLogs, BaseTrigger):
-    """Wait for a gate of the batch whose place is the map index of the task.
-
-    While earlier batches are open, or the nodes are not replaced, it only reads the history and Airflow's states, which
-    all triggers of the run share. Then it checks the gate. The task ends here when the gate has passed, and is skipped
-    here when the run rolls back. Everything else resumes the task, also an end by an approver or an operator, after
-    which it fails without a retry.
-
-    `place`: of `place_of_instance`, if a worker deferred the task; of one that begins here the triggerer knows it.
     `resumes`: the task continues in a worker also after a passed gate. `records`: what the task has read before.
     """
 
@@ -85,11 +70,9 @@ class BatchTrigger(OneLineLogs, BaseTrigger):
         resumes: bool = False,
         records: Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.cluster = cluster
-        self.of = of
+        super().__init__(cluster=cluster, of=of, place=place)
         self.gate = gate
-        self.place = None if place is None else dict(place)
+        self.part = BatchPart.GATE_BEFORE if gate == GateOf.BEFORE else BatchPart.GATE_AFTER
         self.resumes = resumes
         self.records = dict(records or {})
 
@@ -98,11 +81,10 @@ class BatchTrigger(OneLineLogs, BaseTrigger):
         return "kafka_rollout.airflow.gates.batch_trigger.BatchTrigger", {name: getattr(self, name) for name in names}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        place, closing = self._place(), ExitStack()
+        place, closing = self.find_place(), ExitStack()
         try:
             async with shared_history(self.cluster, place["run_id"]) as poll:
-                wait = self._wait_for_replacement if self._follows else self._wait_for_turn
-                if (ended := await wait(poll, place)) is not None:
+                if (ended := await self._wait(poll, place)) is not None:
                     yield ended
                     return
             yield await self._watch(place, closing)
@@ -111,16 +93,17 @@ class BatchTrigger(OneLineLogs, BaseTrigger):
         finally:
             await asyncio.to_thread(closing.close)
 
-    @property
-    def _follows(self) -> bool:
-        """Whether the gate follows the replacement of its batch. An offline step has none: it replaces all nodes."""
-        return self.gate == GateOf.AFTER and not RollOf(self.of).is_offline
+    async def _wait(self, poll: HistoryPoll, place: Mapping[str, Any]) -> TriggerEvent | None:
+        """Return None when the gate can be checked, or the event that ends it before."""
+        self._introduce((await poll.batches(RollOf(self.of)))[0], place["map_index"])
+        if self.gate == GateOf.AFTER and not RollOf(self.of).is_offline:  # an offline step replaces all nodes at once
+            return await self.wait_for(BatchPart.REPLACE, poll, place)
+        return await self._wait_for_turn(poll, place)
 
     async def _wait_for_turn(self, poll: HistoryPoll, place: Mapping[str, Any]) -> TriggerEvent | None:
         """Return None when all earlier batches have passed, or the event that ends this one."""
         of, index, logged = RollOf(self.of), place["map_index"], -1
         batches, first = await poll.batches(of)
-        self._introduce(batches, index)
         begins = await self.begins(poll)
         while first < index:
             if first != logged:
@@ -133,59 +116,10 @@ class BatchTrigger(OneLineLogs, BaseTrigger):
             batches, first = await poll.batches(of, within_s)
         return self._ended(await poll.events(), begins) if self.gate == GateOf.BEFORE else None
 
-    async def _wait_for_replacement(self, poll: HistoryPoll, place: Mapping[str, Any]) -> TriggerEvent | None:
-        """Return None when the nodes of the batch are replaced, or the event that ends the gate as its replacement.
-
-        The gate waits from the begin, as those before the stop: a task that is ready only later costs the scheduler a
-        pass over all open batches. So it applies Airflow's rule *all_success* here, to the state of the replacement.
-        A replacement that is done in the history, since this wait began, is the same and known earlier. An older one
-        proves nothing, because the replacement can have been cleared. One that a user marked as successful is checked.
-        """
-        of, index, began_at, logged = RollOf(self.of), place["map_index"], time.monotonic(), ""
-        task_id = of.step_of(BatchPart.REPLACE)
-        batches, first = await poll.batches(of)
-        self._introduce(batches, index)
-        begins = await self.begins(poll)
-        while first < index or not _is_replaced((await poll.events())[begins:], task_id, index):
-            state = await self.state(poll, place, began_at, is_next=first >= index)
-            if state == "success":
-                break
-            if state == "skipped":
-                self.log.info("The replacement of its nodes was skipped.")
-                return TaskSkippedEvent()
-            if state in _FAILED:
-                # Not TaskFailedEvent: Airflow would retry it.
-                why = f"The nodes were not replaced: Airflow shows {task_id}[{index}] as {state}."
-                how = "To continue, clear the first failed task of this batch with all downstream tasks."
-                return self._event(Told.ENDED, f"{why} {how}")
-            why = f"the replacement of its nodes, {task_id}[{index}]"
-            if first < index:
-                why = f"the batches before it: {describe_batch(batches, first)} has not passed"
-            if why != logged:
-                self.log.info("It waits for %s.", why)
-                logged = why
-            within_s = NEXT_POLL_S if first >= index else POLL_S
-            await self.pause(within_s)
-            batches, first = await poll.batches(of, within_s)
-        return None
-
-    async def state(self, poll: HistoryPoll, place: Mapping[str, Any], since: float, *, is_next: bool) -> str:
-        """Return Airflow's state of the batch's replacement, as `HistoryPoll.states`; empty if it has none."""
-        states = await poll.states(place, RollOf(self.of).step_of(BatchPart.REPLACE), since, is_next=is_next)
-        return states.get(place["map_index"], "")
-
     def _introduce(self, batches: Sequence[BatchStep], index: int) -> None:
         if index < len(batches):
             at = "before the stop" if self.gate == GateOf.BEFORE else "after the start"
             self.log.info("This is the gate %s of %s.", at, describe_batch(batches, index))
-
-    async def begins(self, poll: HistoryPoll) -> int:
-        """Return the number of events before this wait: a decision before the task began, or was cleared, is over."""
-        return len(await poll.events())
-
-    async def pause(self, seconds: float) -> None:
-        """Wait until the history is read again."""
-        await asyncio.sleep(seconds)
 
     def _ended(self, events: tuple[Event, ...], begins: int) -> TriggerEvent | None:
         if (skipped := self._skipped(events)) is not None:
@@ -251,27 +185,8 @@ class BatchTrigger(OneLineLogs, BaseTrigger):
         gate = loop.gate_before if self.gate == GateOf.BEFORE else loop.gate_after
         return gate(roll, roll.batches[index], watch, said.add)
 
-    def _place(self) -> Mapping[str, Any]:
-        if self.place is not None:
-            return self.place
-        task: Any = self.task_instance
-        return place_of_instance(task.get_template_context())
-
     def _event(self, state: Told, message: str, **more: Any) -> TriggerEvent:
-        return TriggerEvent({"state": state.value, "message": message, "records": self.records, **more})
-
-
-def _is_replaced(events: Sequence[Event], step: str, index: int) -> bool:
-    newest = find_part_event(events, step, index)
-    return isinstance(newest, StepEnded) and newest.outcome is StepOutcome.DONE
-
-
-def place_of_instance(context: Any) -> dict[str, Any]:
-    """Return what the trigger needs of the task instance."""
-    ti = context["ti"]
-    names = ("dag_id", "run_id", "map_index")
-    more = {"clears": clears_of(context), "params": dict(context["params"])}
-    return {**{name: getattr(ti, name) for name in names}, **more}
+        return told(state, message, records=self.records, **more)
 
 
 def _stops(error: RolloutError) -> bool:

@@ -18,6 +18,7 @@ from typing import Any
 
 from kafka_rollout.airflow.logs import OneLineLogger
 from kafka_rollout.airflow.private_api import read_states
+from kafka_rollout.base.errors import TransientError
 from kafka_rollout.model.plan import BatchStep
 from kafka_rollout.run.events import Event
 from kafka_rollout.run.ports import RunStore
@@ -49,9 +50,18 @@ class HistoryPoll:
     async def events(self, within_s: float = POLL_S) -> tuple[Event, ...]:
         async with self._lock:
             if self._read_at is None or time.monotonic() - self._read_at >= within_s:
-                self._events = await asyncio.to_thread(self.run.events)
+                self._events = await self._read()
                 self._read_at = time.monotonic()
         return self._events
+
+    async def _read(self) -> tuple[Event, ...]:
+        """Read until the database responds: a short outage must not end all parts that wait for their turn."""
+        while True:
+            try:
+                return await asyncio.to_thread(self.run.events)
+            except TransientError as error:
+                log.warning("The history of the run cannot be read, and is read again: %s", error)
+                await asyncio.sleep(POLL_S)
 
     async def batches(self, of: RollOf, within_s: float = POLL_S) -> tuple[tuple[BatchStep, ...], int]:
         """Return the batches and the index of the first one that has not passed. Computed once for each new history."""

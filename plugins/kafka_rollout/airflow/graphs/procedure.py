@@ -8,7 +8,7 @@ before the stop keeps their order: it passes after all earlier batches.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from typing import Any, assert_never
@@ -153,11 +153,10 @@ class _Drawing:
             more: dict[str, Any] = {"of": of, "batch": batch, "map_index_template": BATCH_NAME}
             if isinstance(step, GateStep):
                 gate = GateOf.BEFORE if step.gate is GateKind.BEFORE_STOP else GateOf.AFTER
-                self._follow(self._sensor(BatchGateSensor, step, {**more, "gate": gate}))
+                self._follow(self._waiting(BatchGateSensor, step, {**more, "gate": gate}))
                 continue
-            limits = replace(step.limits, timeout_s=step.limits.timeout_s + commands_s)
-            acts = replace(step, limits=limits)
-            self._follow(self._make(ReplaceOperator, acts, step=acts, **more))
+            limit_s = step.limits.timeout_s + commands_s
+            self._follow(self._waiting(ReplaceOperator, step, {**more, "limit_s": limit_s}))
             replaced = self.before
         # A gate that is marked as successful while it waits does not let the next step begin before the replacement.
         self.before = [*replaced, *self.before]
@@ -166,10 +165,10 @@ class _Drawing:
         of = RollOf.OFFLINE_UNDO if each.is_rollback else RollOf.OFFLINE
         name = "node {{ task.batch }}"
         more: dict[str, Any] = {"of": of, "batch": batch, "map_index_template": name}
-        self._follow(self._sensor(OfflineGateSensor, each.step, more))
+        self._follow(self._waiting(OfflineGateSensor, each.step, more))
 
-    def _sensor(self, operator: type[Any], step: GateStep, more: dict[str, Any]) -> BaseOperator:
-        """Make a sensor. It has no limit: Airflow would count the time in which it waits for its turn."""
+    def _waiting(self, operator: type[Any], step: GateStep | ReplaceStep, more: dict[str, Any]) -> BaseOperator:
+        """Make a task that begins in the triggerer. It has no limit: Airflow would count the wait for its turn."""
         task = self._make(operator, step, step=step, **more)
         task.execution_timeout = None
         return task

@@ -9,12 +9,15 @@ from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowSkipException
 from airflow.triggers.base import StartTriggerArgs
 
-from kafka_rollout.airflow.approvals.airflow_records import RecordsTrigger
+from kafka_rollout.airflow.approvals.airflow_records import Records
 from kafka_rollout.airflow.approvals.asking import show_waiting
 from kafka_rollout.airflow.gates.batch_sensors import BatchTask
 from kafka_rollout.airflow.gates.batch_trigger import GateOf
+from kafka_rollout.airflow.gates.part_trigger import place_of_instance
+from kafka_rollout.airflow.gates.replace_trigger import ReplaceTrigger
 from kafka_rollout.airflow.operators.services import keep_traffic_running
 from kafka_rollout.airflow.operators.step import StepOperator
+from kafka_rollout.airflow.private_api import time_limit
 from kafka_rollout.base.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.control.holds import HeldError
 from kafka_rollout.observation.cluster_ports import ClusterPorts
@@ -34,8 +37,8 @@ class ListBatchesOperator(StepOperator):
 def refuse_too_many(batches: int) -> None:
     """Raise RefusedError for more batches than Airflow can wait for, by the settings of this worker.
 
-    Both gates of every batch that has not passed have a trigger. Without a free place in the triggerer, the gate after
-    the start of the first batch would wait for the places of the gates that wait for it.
+    Each part of every batch that has not passed has a trigger. Without a free place in the triggerer, the parts of the
+    first batch would wait for the places of those that wait for them.
     """
     for section, setting, each, limit in _LIMITS:
         most, needed = conf.getint(section, setting), batches * each
@@ -48,7 +51,7 @@ def refuse_too_many(batches: int) -> None:
 
 _LIMITS = (
     ("core", "max_map_length", 1, "maps a task over at most {} values"),
-    ("triggerer", "capacity", 2, "has at most {} triggers at a time in a triggerer, of which each batch needs two"),
+    ("triggerer", "capacity", 3, "has at most {} triggers at a time in a triggerer, of which each batch needs three"),
 )
 
 
@@ -66,28 +69,39 @@ class BeginRollbackOperator(ListBatchesOperator):
 class ReplaceOperator(BatchTask):
     """Stop, replace and start the nodes of a batch. Proves by itself what allows it (`roll/loop.py`).
 
-    It begins in the triggerer, which reads Airflow's records of the approvals, so that it needs one worker process. If
-    the batch must wait again, it waits in the triggerer for the gate before the stop, and then continues.
+    It begins in the triggerer, which waits for the gate before the stop, and reads Airflow's records of the approvals,
+    so that it needs one worker process. If the batch must wait again, it waits there, and then continues.
+
+    `limit_s`: of the work of one process, in seconds.
     """
 
     gate = GateOf.BEFORE
     start_from_trigger = True
 
-    def __init__(self, **kwargs: Any) -> None:
+    def __init__(self, *, limit_s: float, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        self.limit_s = limit_s
         self.start_trigger_args = StartTriggerArgs(
-            trigger_cls=f"{RecordsTrigger.__module__}.{RecordsTrigger.__name__}",
-            trigger_kwargs={"cluster": self.cluster},
+            trigger_cls=f"{ReplaceTrigger.__module__}.{ReplaceTrigger.__name__}",
+            trigger_kwargs={"cluster": self.cluster, "of": self.of.value},
             next_method="begun",
             next_kwargs=None,
             timeout=None,
         )
 
+    def execute(self, context: Context) -> Any:  # in `dag.test()`, which begins every task in a worker
+        trigger = ReplaceTrigger(cluster=self.cluster, of=self.of.value, place=place_of_instance(context))
+        self.defer(trigger=trigger, method_name="begun")
+
     def begun(self, context: Context, event: dict[str, Any]) -> Any:
         """Begin with the records that the triggerer has read, or continue with a late answer to an earlier request."""
-        if "records" not in event:
-            return self.watched(context, event)
+        if "state" in event or "records" not in event:
+            return self.gate_watched(context, event)
         return self.attempt(context, "act", event["records"], begins=True)
+
+    def attempt(self, context: Context, then: str, records: Records | None = None, *, begins: bool = False) -> Any:
+        with time_limit(self.limit_s):
+            return super().attempt(context, then, records, begins=begins)
 
     def go_on(self, context: Context) -> Any:
         return self.attempt(context, "act", self.records)
