@@ -81,7 +81,8 @@ def by_tasks(ports: ClusterPorts, plan: Plan, of: RollOf) -> None:
     from airflow.triggers.base import TaskSuccessEvent
 
     from kafka_rollout.airflow.gates import history_poll
-    from kafka_rollout.airflow.gates.batch_trigger import BatchTrigger, GateOf, Told
+    from kafka_rollout.airflow.gates.batch_trigger import BatchTrigger, GateOf
+    from kafka_rollout.airflow.gates.part_trigger import Told
     from kafka_rollout.airflow.operators.replace_batch import ReplaceOperator
 
     replaced: dict[int, str] = {}  # Airflow's states of the replacements, by map index
