@@ -202,7 +202,7 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[
         async def asecurity(self) -> None: ...
 
         @contextmanager
-        def open(self, run_id: str, security: None) -> Iterator[ClusterPorts]:
+        def open(self, run_id: str, security: None, *, clears: int) -> Iterator[ClusterPorts]:
             yield opened[-1]
 
     monkeypatch.setattr(batch_trigger, "KafkaClusterHook", Hook)

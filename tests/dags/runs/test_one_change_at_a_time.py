@@ -58,7 +58,7 @@ def command(runs: FakeRuns, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     scanned: list[str] = []
 
     @contextmanager
-    def open_fake(*_: object) -> Any:
+    def open_fake(*_: object, **_options: object) -> Any:
         yield fake_ports(runs.world, runs.home, run_id=SHELL), None, None
 
     def scan(*_: object) -> None:
@@ -131,7 +131,7 @@ def test_a_command_that_starts_while_a_run_waits_for_a_person_is_refused_before_
     _, states, record = runs.run(dag_id, **DAGS[dag_id])
     assert len(told) == len(COMMANDS), states
     for code, sentence in told.values():
-        assert code == 4
+        assert code == 4, sentence
         assert f"Run {record.run_id} holds the lock of cluster fake (waits for the approval: " in sentence
         assert "Try again when that run has ended" in sentence
     assert SHELL not in run_ids(runs.home, "fake"), "a command that was refused leaves no run behind"
