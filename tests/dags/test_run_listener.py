@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from kafka_rollout.airflow import run_listener
 from kafka_rollout.airflow.common.links import TAG
 from kafka_rollout.run.background import BackgroundKey, BackgroundKind
-from kafka_rollout.run.events import Begun
+from kafka_rollout.run.events import Begun, Channel, EndedInAirflow, Responder, TakenOver, events_of
 from kafka_rollout.run.store.background import SqlBackground
 from tests.records import change_lock, database_of, run_history
 
@@ -41,7 +41,40 @@ def test_a_run_that_ended_or_starts_again_stops_its_background_processes(
     for key in keys:
         record.register(key, replaces="", host="elsewhere", folder="/f", settings={}, stop=False)
     model = SimpleNamespace(tags=[SimpleNamespace(name=tag)])
-    hook(SimpleNamespace(dag_id=dag_id, run_id="run-1", dag_model=model), "")
+    hook(SimpleNamespace(dag_id=dag_id, run_id="run-1", dag_model=model, state="failed"), "")
     found = [record.read(key) for key in keys]
     assert [row.stop_requested for row in found if row is not None] == [is_own, is_own]
-    assert (lock.holder("fake") is None) == (is_own and hook is not run_listener.on_dag_run_running)
+    has_ended = is_own and hook is not run_listener.on_dag_run_running
+    assert (lock.holder("fake") is None) == has_ended
+    ends = events_of(run_history(home, "fake", "run-1").events(), EndedInAirflow)
+    assert [one.state for one in ends] == ["failed"] * has_ended
+    assert lock.is_fenced("fake", "run-1") == has_ended
+
+
+def test_the_end_of_a_run_that_was_taken_over_leaves_the_lock_to_the_shell(inventory: Path) -> None:
+    home = inventory.parent / "home"
+    run = run_history(home, "fake", "run-1")
+    run.record(Begun(dag_id="kafka_upgrade_fake"))
+    shell = Responder(channel=Channel.SHELL, user="alice")
+    run.record(TakenOver(by="alice", dag_id="kafka_upgrade_fake", responder=shell))
+    change_lock(home).acquire("fake", "run-1", "upgrade", for_s=600)
+    model = SimpleNamespace(tags=[SimpleNamespace(name=TAG)])
+    run_listener.on_dag_run_failed(
+        cast("Any", SimpleNamespace(dag_id="kafka_upgrade_fake", run_id="run-1", dag_model=model, state="failed")), ""
+    )
+    assert change_lock(home).holder("fake") is not None
+
+
+def test_a_run_that_is_deleted_in_airflow_ends_with_the_transaction(inventory: Path) -> None:
+    home = inventory.parent / "home"
+    run = run_history(home, "fake", "run-1")
+    run.record(Begun(dag_id="kafka_upgrade_fake"))
+    deleted = type("DagRun", (), {"dag_id": "kafka_upgrade_fake", "run_id": "run-1"})()
+    session = cast("Any", SimpleNamespace(deleted=[deleted, object()], info={}))
+    run_listener._note_deleted(session, None)
+    run_listener._forget_deleted(session)
+    run_listener._record_deleted(session)
+    assert not events_of(run.events(), EndedInAirflow)
+    run_listener._note_deleted(session, None)
+    run_listener._record_deleted(session)
+    assert [one.state for one in events_of(run.events(), EndedInAirflow)] == ["deleted"]

@@ -9,9 +9,12 @@ import logging
 from typing import TYPE_CHECKING
 
 from airflow.listeners import hookimpl
+from sqlalchemy import event
+from sqlalchemy.orm import Session
 from sqlalchemy.orm.exc import DetachedInstanceError
 
 from kafka_rollout.airflow.common.links import TAG
+from kafka_rollout.run.events import EndedInAirflow, TakenOver, has
 from kafka_rollout.run.projections.runs import find_dag_id
 
 if TYPE_CHECKING:
@@ -41,20 +44,66 @@ def on_dag_run_success(dag_run: DagRun, msg: str) -> None:
 
 
 def _end(dag_run: DagRun) -> None:
-    """Request the stop of the run's background processes, which can be elsewhere, release the lock, count the run."""
+    """Request the stop of the run's background processes, which can be elsewhere, end the run's lock, count the run."""
     from kafka_rollout.airflow.common.metrics import count_end
     from kafka_rollout.run.store.background import SqlBackground
-    from kafka_rollout.run.store.opening import database_of, open_lock
+    from kafka_rollout.run.store.opening import database_of
 
     if (cluster := _cluster_of(dag_run)) is None:
         return
     SqlBackground(database_of()).request_stop(cluster, dag_run.run_id)
-    lock = open_lock()
-    lease = lock.holder(cluster)
-    if lease is not None and lease.holder == dag_run.run_id:
-        lock.release(cluster, dag_run.run_id)
-        log.info("Run %s ended and released the lock of cluster %s.", dag_run.run_id, cluster)
+    _record_end(cluster, dag_run.run_id, str(dag_run.state))
     count_end(cluster, dag_run.run_id)
+
+
+def _record_end(cluster: str, run_id: str, state: str) -> None:
+    """Fence the tasks and triggers that still run, release the lock, and record an end without a report.
+
+    A run that an approver has taken over goes on in a shell.
+    """
+    from kafka_rollout.report.run_report import stored_end
+    from kafka_rollout.run.store.opening import open_lock, open_run
+
+    run, lock = open_run(cluster, run_id), open_lock()
+    events = run.events()
+    if has(events, TakenOver):
+        return
+    end, lease = stored_end(run), lock.holder(cluster)
+    is_over = end is not None and end.is_newest(events[-1].at)
+    if is_over and (lease is None or lease.holder != run_id):
+        return
+    lock.end_run(cluster, run_id, f"Airflow ended ({state}) run {run_id}")
+    log.info("Run %s ended and holds no lock of cluster %s.", run_id, cluster)
+    if not is_over:
+        run.record(EndedInAirflow(state=state))
+
+
+def _note_deleted(session: Session, flush: object) -> None:
+    """Note the runs that a transaction of Airflow deletes; it has no listener for them."""
+    deleted = [one for one in session.deleted if type(one).__name__ == "DagRun"]
+    if deleted:
+        session.info.setdefault(_DELETED, []).extend((one.dag_id, one.run_id) for one in deleted)
+
+
+def _record_deleted(session: Session) -> None:
+    from kafka_rollout.base.errors import RolloutError
+
+    for dag_id, run_id in session.info.pop(_DELETED, ()):
+        try:
+            if (cluster := _find_cluster(dag_id, run_id)) is not None:
+                _record_end(cluster, run_id, "deleted")
+        except RolloutError as error:
+            log.warning("The end of run %s cannot be recorded: %s", run_id, error)
+
+
+def _forget_deleted(session: Session) -> None:
+    session.info.pop(_DELETED, None)
+
+
+_DELETED = "kafka-rollout: deleted runs"
+event.listen(Session, "after_flush", _note_deleted)
+event.listen(Session, "after_commit", _record_deleted)
+event.listen(Session, "after_rollback", _forget_deleted)
 
 
 def _cluster_of(dag_run: DagRun) -> str | None:
@@ -63,15 +112,19 @@ def _cluster_of(dag_run: DagRun) -> str | None:
     Airflow calls the listener for every DAG. Only runs of DAGs with our tag cost a query of the run histories. The DAG
     can be a user's own that embeds an upgrade, and another DAG can have a run with the same id.
     """
-    from kafka_rollout.run.store.history import list_clusters_of_run
-    from kafka_rollout.run.store.opening import database_of, open_run
-
     try:
         if dag_run.dag_model is not None and all(tag.name != TAG for tag in dag_run.dag_model.tags):
             return None
     except DetachedInstanceError:  # the tags were not loaded with the run
         pass
-    for cluster in list_clusters_of_run(database_of(), dag_run.run_id):
-        if find_dag_id(open_run(cluster, dag_run.run_id).events()) == dag_run.dag_id:
+    return _find_cluster(dag_run.dag_id, dag_run.run_id)
+
+
+def _find_cluster(dag_id: str, run_id: str) -> str | None:
+    from kafka_rollout.run.store.history import list_clusters_of_run
+    from kafka_rollout.run.store.opening import database_of, open_run
+
+    for cluster in list_clusters_of_run(database_of(), run_id):
+        if find_dag_id(open_run(cluster, run_id).events()) == dag_id:
             return cluster
     return None

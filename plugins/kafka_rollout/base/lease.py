@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +23,14 @@ class Lock:
     """Kafka's id, empty if unknown."""
     token: int = 0
     """Higher for each run that takes the lease."""
+
+
+class CallState(StrEnum):
+    """The process of a command that carries out a run, by a lock that ends with it."""
+
+    NONE = "none"  # it came to its end, or there was none
+    RUNS = "runs"
+    KILLED = "killed"  # it neither runs nor came to its end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

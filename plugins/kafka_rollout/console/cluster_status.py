@@ -12,7 +12,7 @@ from typing import Any
 
 from kafka_rollout.base.durations import iso
 from kafka_rollout.base.json_forms import to_json
-from kafka_rollout.base.lease import Lock
+from kafka_rollout.base.lease import CallState, Lock
 from kafka_rollout.base.wording import count, few
 from kafka_rollout.model.plan import Lowering, Plan
 from kafka_rollout.model.run_of import ROLLBACK, SIGNED, RunOf
@@ -170,6 +170,8 @@ class RunState:
     steps: tuple[StepLine, ...] = ()
     """The steps of its procedure."""
     has_lock: bool = False
+    call: CallState = CallState.NONE
+    """The process of its newest command."""
     command: str = ""
     """The command that continues it in a shell."""
     problem: str = ""
@@ -182,13 +184,23 @@ class RunState:
 
     @property
     def is_fenced(self) -> bool:
-        """Whether an approver broke the lock, or an operator stopped the run, so that it does nothing by itself."""
+        """Whether the run does nothing by itself.
+
+        An approver broke its lock, an operator stopped it, it ended in Airflow, or its process was killed.
+        """
+        if self.call is CallState.KILLED or self.view.state_in_airflow:
+            return True
         return (self.view.lock_is_broken or self.view.ended_by_operator) and not self.has_lock
+
+    @property
+    def has_terminal(self) -> bool:
+        """Whether a terminal can wait for an answer: the run holds the lock, or its process runs."""
+        return self.call is CallState.RUNS or (self.has_lock and self.call is not CallState.KILLED)
 
     def question(self) -> Asked | None:
         """Return the request that no one has answered yet; also one whose time is over."""
         ended_at = None if self.end is None else self.end.ended_at
-        found = self.view.question(ended_at, has_lock=self.has_lock)
+        found = self.view.question(ended_at, has_lock=self.has_terminal)
         return None if found is None else found[1]
 
 
@@ -231,7 +243,8 @@ def phase_of(run: RunState, now: float) -> Phase:
         return Phase.DRY_RUN
     if view.failed is not None:
         return Phase.FAILED
-    if run.has_lock or now - view.last_at < QUIET_S:
+    in_airflow = view.has(Begun) and not view.has(TakenOver)
+    if run.has_lock or run.call is CallState.RUNS or (in_airflow and now - view.last_at < QUIET_S):
         return _phase_at_work(view)
     return Phase.PAUSED if view.has_acted else Phase.FAILED if view.has(Begun) else Phase.DRY_RUN
 
@@ -442,6 +455,11 @@ def _why(run: RunState, asked: Asked | None) -> str:
     if asked is not None:
         return subject_of(asked)
     if run.is_fenced and run.current_end is None:
+        if state := run.view.state_in_airflow:
+            ended = "was deleted" if state == "deleted" else f"ended as {state}"
+            return f"The DAG run {ended} in Airflow, before its report."
+        if run.call is CallState.KILLED:
+            return "The process of the run was killed."
         stopped = run.view.newest(StopAsked)
         return run.view.locked_out if run.view.lock_is_broken or stopped is None else f"The run was {stopped.text}."
     if (late := run.question()) is not None:
@@ -513,6 +531,11 @@ def _finalized(run: RunState) -> StatusCondition:
     return _condition("Finalized", Truth.FALSE, "NotFinalized" if not_yet else "NotYet")
 
 
+def _more_words(run: RunState) -> str:
+    take_over = " --take-over" if run.view.dag_id else ""
+    return f"{take_over} {SIGNED}" if take_over or run.command == ROLLBACK else ""
+
+
 def can_roll_back(run: RunState) -> bool:
     """Return whether a rollback is possible by the history."""
     if run.plan is not None and run.plan.lowering is Lowering.OFFLINE:
@@ -538,8 +561,8 @@ def _next_action(cluster: str, run: RunState, phase: Phase, asked: Asked | None,
         return f"{page} and answer: {', '.join(asked.options)}."
     continues = (
         f"Clear the failed task of run {run.run_id} of the DAG {dag_id} in Airflow"
-        if dag_id
-        else f"Continue with `kafka-rollout {run.command} {where}{f' {SIGNED}' if run.command == ROLLBACK else ''}`"
+        if dag_id and run.view.state_in_airflow != "deleted"
+        else f"Continue with `kafka-rollout {run.command} {where}{_more_words(run)}`"
     )
     undo = ""
     if can_roll_back(run) and (dag_id or run.command != ROLLBACK):

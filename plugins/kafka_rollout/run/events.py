@@ -327,6 +327,16 @@ class LockedOut(Event, kind="locked-out"):
         return self.sentence if self.is_broken else ""
 
 
+class EndedInAirflow(Event, kind="ended-in-airflow"):
+    """The DAG run ended before its report: a user marked or deleted it, or its last tasks never ran."""
+
+    state: str
+    """Airflow's state of the run; `deleted` for none."""
+
+    def line(self, words: Words) -> str:
+        return "the DAG run was deleted in Airflow" if self.state == "deleted" else f"Airflow shows {self.state}"
+
+
 class Rolled(Event, kind="rolled"):
     """Every node step of the plan is done."""
 

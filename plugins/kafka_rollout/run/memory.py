@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from kafka_rollout.base.errors import FatalError, RefusedError
-from kafka_rollout.base.lease import ActingProcess, Lock
+from kafka_rollout.base.lease import ActingProcess, CallState, Lock
 from kafka_rollout.gates.gate import BeforeStop
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.run.events import E, Event
@@ -123,6 +123,15 @@ class NoLock:
 
     def stop(self, cluster: str, holder: str, by: str) -> None:
         """No run of it has a lock."""
+
+    def end_run(self, cluster: str, holder: str, why: str) -> None:
+        """No run of it has a lock."""
+
+    def calling(self, cluster: str, holder: str) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def find_call(self, cluster: str, holder: str) -> CallState:
+        return CallState.NONE
 
     def break_(self, cluster: str, by: str) -> Lock | None:
         return None

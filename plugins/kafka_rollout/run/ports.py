@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from kafka_rollout.base.lease import ActingProcess, Lock
+from kafka_rollout.base.lease import ActingProcess, CallState, Lock
 from kafka_rollout.gates.gate import BeforeStop
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.releases.facts import Release
@@ -144,6 +144,18 @@ class ChangeLock(Protocol):
 
     def stop(self, cluster: str, holder: str, by: str) -> None:
         """The same for a run that an operator stops while it waits for an answer, also if it does not hold the lock."""
+        ...
+
+    def end_run(self, cluster: str, holder: str, why: str) -> None:
+        """The same at once for a run that has ended: `why` is a sentence up to the name of the run."""
+        ...
+
+    def calling(self, cluster: str, holder: str) -> AbstractContextManager[None]:
+        """Show that this process carries out a call of the run, until the end of the block or of the process."""
+        ...
+
+    def find_call(self, cluster: str, holder: str) -> CallState:
+        """The newest call of the run by `calling`."""
         ...
 
 

@@ -24,6 +24,7 @@ from kafka_rollout.run.events import (
     AskingEnded,
     Begun,
     Decision,
+    EndedInAirflow,
     Event,
     LockedOut,
     PauseAsked,
@@ -274,6 +275,8 @@ class RunView:
     """The newest failure of a gate or of an approval, as a sentence."""
     ended_by_operator: bool = False
     """An operator stopped the run, and it did not continue since."""
+    state_in_airflow: str = ""
+    """`EndedInAirflow.state`, if no task of the run began since."""
     stop_has_begun: bool = False
     """The stop of all nodes or controllers by a downgrade has begun, and was not undone."""
     has_no_return: bool = False
@@ -479,6 +482,7 @@ class RunView:
         if event.step != STOP_TRAFFIC:
             self.failed = None
             self.lock_is_broken = False
+            self.state_in_airflow = ""
 
     def _set(self, event: StepEvent, state: StepView) -> None:
         """Change the state of a step; of a part of a batch also that of the step that shows it."""
@@ -591,6 +595,13 @@ class RunView:
 
     def _continues(self, event: Event) -> None:
         self.ended_by_operator = False
+
+    def _in_airflow(self, event: EndedInAirflow) -> None:
+        self.state_in_airflow, self.requested = event.state, None
+        self._close_question()
+
+    def _taken_over(self, event: TakenOver) -> None:
+        self.state_in_airflow = ""
 
     def _turned(self, event: Approval) -> None:
         """A rollback withdraws a stop."""
@@ -724,7 +735,8 @@ _FOLDS: Mapping[type[Event], Sequence[Callable[[RunView, Any], None]]] = {
     Planned: (RunView._planned,),
     Asked: (RunView._question, RunView._continues),
     AskingEnded: (RunView._close_question,),
-    TakenOver: (RunView._close_question,),
+    TakenOver: (RunView._close_question, RunView._taken_over),
+    EndedInAirflow: (RunView._in_airflow,),
     Approval: (RunView._close_question, RunView._approval, RunView._continues, RunView._turned),
     Voided: (RunView._invalid, RunView._void),
     Unknown: (RunView._invalid,),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, assert_never
@@ -57,8 +57,9 @@ def open_cluster_ports(
     remove_stale_files(settings.home)
     cluster = get_cluster(cluster_name, settings)
     run, lock = open_run(cluster.name, run_id, settings), open_lock(settings, call=call)
+    shown = nullcontext() if call else lock.calling(cluster.name, run_id)
     try:
-        with _open(cluster, run_id, run, lock, settings, security=security, ssh=ssh, adjust=adjust) as ports:
+        with shown, _open(cluster, run_id, run, lock, settings, security=security, ssh=ssh, adjust=adjust) as ports:
             yield ports
     finally:
         close_idle_connections()  # the process of a task ends without exit handlers

@@ -39,6 +39,7 @@ from kafka_rollout.run.events import (
     ResumeAsked,
     StopAsked,
     StoppedByOperator,
+    TakenOver,
     Unknown,
 )
 from kafka_rollout.run.projections.runs import find_dag_id, find_stop
@@ -140,7 +141,7 @@ def read_cluster_runs(
             continue
         run, dag_id = read_version(cluster, run_id, settings, found.versions.get(run_id, ""))
         if can_see(cluster, dag_id, may_read):
-            runs.append(replace(run, has_lock=run_id == found.holder))
+            runs.append(with_process(cluster, replace(run, has_lock=run_id == found.holder), settings))
             dag_ids[run_id] = dag_id
     if not runs and not any(may_read(f"{kind.dag_prefix}{cluster}") for kind in KINDS.values()):
         return None
@@ -158,7 +159,15 @@ def read_run_status(cluster: str, run_id: str, settings: Settings) -> tuple[Clus
     """Return the status of a cluster by one of its runs, and the run."""
     lock = open_lock(settings).holder(cluster)
     run = replace(read_run(cluster, run_id, settings)[0], has_lock=lock is not None and lock.holder == run_id)
+    run = with_process(cluster, run, settings)
     return status_of(cluster, run, lock, time.time()), run
+
+
+def with_process(cluster: str, run: RunState, settings: Settings) -> RunState:
+    """Return a run with the state of its process. Only a run of a shell that has not ended has one."""
+    if run.current_end is not None or not run.view.events or (run.view.dag_id and not run.view.has(TakenOver)):
+        return run
+    return replace(run, call=open_lock(settings).find_call(cluster, run.run_id))
 
 
 def read_version(cluster: str, run_id: str, settings: Settings, version: str) -> tuple[RunState, str]:

@@ -20,6 +20,7 @@ from kafka_rollout.base.errors import (
     TransientError,
     UserError,
 )
+from kafka_rollout.base.lease import CallState
 from kafka_rollout.run.store.leases import SqlChangeLock
 from kafka_rollout.run.store.tables import leases
 from tests.contract.store.conftest import Clock, Store
@@ -135,6 +136,28 @@ def test_a_broken_lock_fences_every_call_of_its_run_until_a_person_makes_another
         again.acquire("demo", "run-1", "a gate", for_s=60)
     other.admit("demo", "run-1", "carol")
     assert retry.acquire("demo", "run-1", "resumed", for_s=60).holder == "run-1"
+
+
+def test_a_call_that_was_killed_is_known_at_once_and_one_that_ended_is_none(store: Store) -> None:
+    lock = store.lock(own_clock=True)
+    script = """
+import sys
+from kafka_rollout.run.store.database import Database
+from kafka_rollout.run.store.leases import SqlChangeLock
+with SqlChangeLock(Database(sys.argv[1])).calling("demo", "run-1"):
+    print("calls", flush=True)
+    sys.stdin.readline()
+"""
+    assert lock.find_call("demo", "run-1") is CallState.NONE
+    for ends in (True, False, True):
+        pipe = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        with subprocess.Popen([sys.executable, "-c", script, store.url], **pipe) as process:  # type: ignore[call-overload]
+            assert process.stdout.readline() == "calls\n"
+            assert lock.find_call("demo", "run-1") is CallState.RUNS
+            assert lock.find_call("demo", "run-2") is CallState.NONE
+            if not ends:
+                process.kill()
+        assert lock.find_call("demo", "run-1") is (CallState.NONE if ends else CallState.KILLED)
 
 
 def test_a_damaged_lock_is_never_free_and_can_be_broken(lock: SqlChangeLock, store: Store) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from kafka_rollout.base.json_forms import from_json
 from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.console.cluster_status import ClusterStatus
 from kafka_rollout.gates.control import Reading
 from kafka_rollout.gates.gate import HELD_INTERVAL_S, GateKind, GateRef
 from kafka_rollout.model.topology import OutsideCondition
@@ -24,12 +26,13 @@ from kafka_rollout.run.events import (
     PauseAsked,
     Responder,
     ResumeAsked,
+    StepBegan,
     StopAsked,
     events_of,
     has,
 )
 from kafka_rollout.run.step_events import Finalizing, GateChecked, OfflineStopping, Stopping
-from kafka_rollout.wiring.runs import request_control
+from kafka_rollout.wiring.runs import read_run_status, request_control
 from tests.dags.conftest import DAG_ID, FakeRuns, spec_with_homes
 from tests.dags.runs.dag_run import clear_and_continue, run_dag
 from tests.fakes.cluster import R431, FakeCluster
@@ -146,6 +149,45 @@ def test_a_stop_ends_a_run_that_waits_for_an_approval_whatever_the_later_answer(
     assert (state, states["approve_plan"], runs.world.stops) == ("failed", "failed", [])
     assert "bob stopped run" in failed_steps(record.events())[0].reason
     assert not events_of(record.events(), Approval)
+
+
+@pytest.mark.usefixtures("combined")
+def test_the_end_of_a_run_in_airflow_is_seen_at_once_and_no_task_of_it_takes_the_lock_again(runs: FakeRuns) -> None:
+    from airflow.models.dagrun import DagRun
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    from kafka_rollout.airflow.run_listener import on_dag_run_failed
+
+    settings, shown = Settings.from_environment(), list[ClusterStatus]()
+
+    def show(run_id: str) -> None:
+        shown.append(read_run_status("fake", run_id, settings)[0])
+
+    def mark(task: str) -> None:
+        """A user marks the run as failed while it waits for an approval."""
+        lock = change_lock(runs.home).holder("fake")
+        assert lock is not None
+        show(lock.holder)
+        with create_session() as session:
+            run = session.scalars(select(DagRun).where(DagRun.run_id == lock.holder)).one()
+            run.state = "failed"
+            on_dag_run_failed(run, "")
+            run.state = "running"  # the task goes on for some seconds
+        show(lock.holder)
+
+    runs.while_asked = mark
+    state, states, record = runs.run()
+    assert (state, states["approve_plan"], runs.world.stops) == ("failed", "failed", [])
+    assert "Airflow ended (failed) run" in failed_steps(record.events())[0].reason
+    assert [found.phase.value for found in shown] == ["waiting-for-approval", "failed"]
+    assert not any("continues by itself" in found.next_action for found in shown)
+    assert change_lock(runs.home).holder("fake") is None
+    record.record(StepBegan(at=time.time() + 60.0, step="observe"))  # it was cleared
+    with create_session() as session:
+        session.delete(session.scalars(select(DagRun).where(DagRun.run_id == record.run_id)).one())
+    show(record.run_id)
+    assert "--take-over" in shown[-1].next_action
 
 
 @pytest.mark.usefixtures("combined")

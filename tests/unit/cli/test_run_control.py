@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -28,6 +30,7 @@ from kafka_rollout.run.events import (
     PauseAsked,
     Responder,
     ResumeAsked,
+    StartedAtShell,
     StopAsked,
 )
 from kafka_rollout.wiring.runs import write_run_report
@@ -157,3 +160,21 @@ def test_a_run_whose_lock_was_broken_needs_a_person_and_resume_lets_it_continue(
     assert call("resume", "--run", "run-1", "--reason", "it was not killed") == 0
     assert "It can acquire the lock again." in capsys.readouterr().out
     assert acquire_lock(ports, "a gate").holder == "run-1"
+
+
+def test_a_run_whose_process_was_killed_says_so_at_once(
+    ports: ClusterPorts, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ports.run.record(StartedAtShell(starter=Responder(channel=Channel.SHELL, user="bob")))
+    if (pid := os.fork()) == 0:
+        with ports.lock.calling("fake", "run-1"):
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(pid, 0)
+    for words in (["status"], ["runs", "report"], ["fleet"]):
+        run_main([*words, *([] if words == ["fleet"] else ["--cluster", "fake", "--run", "run-1"])])
+        shown = " ".join(capsys.readouterr().out.split())
+        assert "continues by itself" not in shown
+        if words == ["status"]:
+            assert "FAILED fake: upgrade 3.9.1 → 4.3.1 ! The process of the run was killed." in shown
+            assert "Continue with `kafka-rollout upgrade --to 4.3.1 --cluster fake --run run-1`" in shown
+    assert ports.lock.holder("fake") is not None

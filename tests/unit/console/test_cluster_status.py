@@ -10,7 +10,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from kafka_rollout.base.lease import Lock
+from kafka_rollout.base.lease import CallState, Lock
 from kafka_rollout.console.cluster_status import ClusterStatus, Phase, RunState, build_status, phase_of
 from kafka_rollout.gates.gate import GateCheck, GateCondition, GateKind, GateRef
 from kafka_rollout.model.run_of import RunOf
@@ -22,7 +22,9 @@ from kafka_rollout.run.events import (
     AskingEnded,
     Begun,
     Decision,
+    EndedInAirflow,
     Event,
+    LockedOut,
     Planned,
     Responder,
     StartedAtShell,
@@ -141,6 +143,33 @@ PHASES: list[tuple[Phase, Sequence[Event], dict[str, Any]]] = [
     (Phase.REFUSED, (BEGUN, PLANNED), {"end": end("refused", AT + 99)}),
     (Phase.UNKNOWN, (), {"problem": "Event 3 is damaged."}),
 ]
+
+
+@pytest.mark.parametrize(
+    ("events", "fields", "why"),
+    [
+        ((*ROLL, STOPPING), {"has_lock": True, "call": CallState.KILLED}, "The process of the run was killed."),
+        ((*ROLL, STOPPING, EndedInAirflow(at=AT + 99, state="failed")), {}, "The DAG run ended as failed in Airflow"),
+        ((*ROLL, STOPPING, EndedInAirflow(at=AT + 99, state="success")), {}, "The DAG run ended as success in Airflow"),
+        ((*ROLL, STOPPING, LockedOut(at=AT + 99, sentence="Ada did.", is_broken=True)), {}, "Ada did."),
+        ((*ROLL, STOPPING, StoppedByOperator(at=AT + 99, target=R431)), {}, ""),
+    ],
+)
+def test_a_run_that_does_nothing_by_itself_never_says_that_it_does(
+    events: Sequence[Event], fields: dict[str, Any], why: str
+) -> None:
+    state = run(*events, **fields)
+    found = build_status("orders", (state,), None, AT + 100)
+    assert (found.phase, found.needs_human) == (Phase.PAUSED, True)
+    assert "continues by itself" not in found.next_action
+    assert "Clear the failed task" in found.next_action or "Continue with `kafka-rollout" in found.next_action
+    assert why in next(one for one in found.conditions if one.type == "NeedsHuman").message
+
+
+def test_a_deleted_run_is_continued_from_a_shell() -> None:
+    state = run(*ROLL, STOPPING, EndedInAirflow(at=AT + 99, state="deleted"))
+    action = build_status("orders", (state,), None, AT + 100).next_action
+    assert "`kafka-rollout upgrade --cluster orders --run manual__1 --take-over --as NAME" in action
 
 
 def test_a_plan_that_was_just_stored_is_a_dry_run_and_not_in_progress() -> None:

@@ -14,6 +14,7 @@ from kafka_rollout.airflow.views.records import runs_of
 from kafka_rollout.base.durations import iso
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.json_forms import to_json
+from kafka_rollout.base.lease import CallState
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.base.wording import count
 from kafka_rollout.console.cluster_status import ENDED, ClusterStatus, Phase, RunState, build_status, choose_run
@@ -71,7 +72,8 @@ def console_of(
     if run is None:
         return shown
     version, dag_id = found.versions.get(run.run_id, ""), found.dag_ids[run.run_id]
-    console = _console(name, settings, run_id=run.run_id, version=version, has_lock=run.has_lock, phase=status.phase)
+    of_now: Any = {"has_lock": run.has_lock, "call": run.call, "phase": status.phase}
+    console = _console(name, settings, run_id=run.run_id, version=version, **of_now)
     nodes = () if isinstance(inventory, UserError) else inventory.nodes
     asked = run.question() if console.request is not None else None
     shown["run"] = {
@@ -114,11 +116,13 @@ def _controls(run: RunState, phase: Phase) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=32)
-def _console(cluster: str, settings: Settings, *, run_id: str, version: str, has_lock: bool, phase: Phase) -> Console:
-    """Return the console of a version of a run; `has_lock` and `phase` change with the time too."""
+def _console(
+    cluster: str, settings: Settings, *, run_id: str, version: str, has_lock: bool, call: CallState, phase: Phase
+) -> Console:
+    """Return the console of a version of a run; `has_lock`, `call` and `phase` change with the time too."""
     from kafka_rollout.wiring.runs import read_version
 
-    run = replace(read_version(cluster, run_id, settings, version)[0], has_lock=has_lock)
+    run = replace(read_version(cluster, run_id, settings, version)[0], has_lock=has_lock, call=call)
     lines = [TimedLine(at=at, text=text) for at, text in Progress().timed_lines(run.plan, run.view.events)]
     status = replace(build_status(cluster, (run,), None, time.time()), phase=phase)
     return build_console(run, status, lines[-LINES_SHOWN:])

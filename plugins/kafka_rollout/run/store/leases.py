@@ -16,10 +16,12 @@ import fcntl
 import hashlib
 import json
 import logging
+import os
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from secrets import token_hex
 from threading import Event, RLock, Thread
 from typing import Any
@@ -36,7 +38,7 @@ from kafka_rollout.base.errors import (
     TransientError,
     UserError,
 )
-from kafka_rollout.base.lease import ActingProcess, Lock
+from kafka_rollout.base.lease import ActingProcess, CallState, Lock
 from kafka_rollout.base.system.files import make_private, private_lock_file, safe_name
 from kafka_rollout.base.time_limits import CHANGE_WITHIN_S, LEASE_S, RENEW_EVERY_S
 from kafka_rollout.run.store.claims import CLAIMED, TAKEN_OVER, read_known_claims
@@ -48,6 +50,8 @@ log = logging.getLogger(__name__)
 ANSWER_S = 10.0  # a database that does not answer a check in this time has lost its connection
 _JOIN_S = ANSWER_S
 CALLED, BROKEN, ADMITTED = "called", "broken", "admitted"
+BEGAN, ENDED = "call began", "call ended"
+_SESSION_S = 5.0
 # Built once: building a statement takes longer than executing it.
 _LEASE = select(leases).where(leases.c.cluster == bindparam("cluster"))
 _FENCES = (
@@ -59,6 +63,16 @@ _CALL = (
     select(lease_log.c.id)
     .where(
         lease_log.c.cluster == bindparam("cluster"), lease_log.c.what == CALLED, lease_log.c.body == bindparam("body")
+    )
+    .order_by(lease_log.c.id.desc())
+    .limit(1)
+)
+_CALLS = (
+    select(lease_log.c.what)
+    .where(
+        lease_log.c.cluster == bindparam("cluster"),
+        lease_log.c.what.in_([BEGAN, ENDED]),
+        lease_log.c.body == bindparam("body"),
     )
     .order_by(lease_log.c.id.desc())
     .limit(1)
@@ -111,7 +125,7 @@ class SqlChangeLock:
             now = self._database.now(connection)
             row = _row(connection, cluster)
             if broken := self._find_fence(connection, cluster, holder):
-                raise _fenced(cluster, holder, *broken)
+                raise _fenced(cluster, *broken)
             current = None if row is None else _lock(row)
             ours = None
             if current is not None and current.holder and current.expires_at > now:
@@ -161,10 +175,8 @@ class SqlChangeLock:
         with self._database.begin() as connection:
             _log(connection, self._database.now(connection), ADMITTED, _of_run(cluster, holder), by=by)
 
-    def _find_fence(self, connection: Connection, cluster: str, holder: str) -> tuple[str, float, bool] | None:
-        """Return who broke the lock of the run, when, and whether to stop it. None if this call can acquire the lock,
-        because it is newer, or was admitted.
-        """
+    def _find_fence(self, connection: Connection, cluster: str, holder: str) -> tuple[str, float] | None:
+        """Return why the run lost the lock, and when; None if this call can acquire it, newer or admitted since."""
         of_run = [
             (int(row.id), row.what, float(row.at), json.loads(row.body))
             for row in connection.execute(_FENCES, {"cluster": cluster})
@@ -174,7 +186,7 @@ class SqlChangeLock:
             return None
         number, _, at, body = of_run[-1]
         logged = self._is_logged(connection, cluster, holder)
-        return None if logged is None or logged > number else (body["by"], at, bool(body.get("stops")))
+        return None if logged is None or logged > number else (body["why"], at)
 
     def _is_logged(self, connection: Connection, cluster: str, holder: str) -> int | None:
         """Return the number of the entry of this call; None before it has acquired the lease."""
@@ -271,14 +283,15 @@ class SqlChangeLock:
                 try:
                     row = _row(connection, cluster)
                 except FatalError as error:
+                    holder = str(connection.execute(_LEASE, {"cluster": cluster}).one().holder)
                     _repair(connection, cluster)
-                    row = _row(connection, cluster)
-                    _log(connection, now, BROKEN, _lock(row), by=by, damaged=error.sentence) if row else None
+                    why = f"{by} broke the lock of run {holder}"
+                    _log(connection, now, BROKEN, _of_run(cluster, holder), by=by, why=why, damaged=error.sentence)
                     return None
                 if row is None or not row.holder:
                     return None
                 _remove_lease(connection, cluster)
-                _log(connection, now, BROKEN, _lock(row), by=by)
+                _log(connection, now, BROKEN, _lock(row), by=by, why=f"{by} broke the lock of run {row.holder}")
                 return _lock(row)
         except _ActsNowError as error:
             current = self.holder(cluster)
@@ -292,14 +305,113 @@ class SqlChangeLock:
     def stop(self, cluster: str, holder: str, by: str) -> None:
         try:
             with self._process_lock(cluster, "The stop"), self._database.serialized() as connection:
-                row = _row(connection, cluster)
-                is_held = row is not None and row.holder == holder
-                if is_held:
-                    _remove_lease(connection, cluster)
-                lock = _lock(row) if row is not None and is_held else _of_run(cluster, holder)
-                _log(connection, self._database.now(connection), BROKEN, lock, by=by, stops=True)
+                self._end(connection, cluster, holder, f"{by} stopped run {holder}")
         except _ActsNowError as error:
             raise RefusedError(f"Run {holder} is changing cluster {cluster}.", remedy="It stops after it.") from error
+
+    def end_run(self, cluster: str, holder: str, why: str) -> None:
+        with self._database.serialized() as connection:
+            self._end(connection, cluster, holder, why)
+
+    def _end(self, connection: Connection, cluster: str, holder: str, why: str) -> None:
+        row = _row(connection, cluster)
+        is_held = row is not None and row.holder == holder
+        if is_held:
+            _remove_lease(connection, cluster)
+        lock = _lock(row) if row is not None and is_held else _of_run(cluster, holder)
+        _log(connection, self._database.now(connection), BROKEN, lock, why=why)
+
+    @contextmanager
+    def calling(self, cluster: str, holder: str) -> Iterator[None]:
+        shown = self._call_session if self._database.file is None else self._call_file
+        with shown(cluster, holder):
+            self._log_call(BEGAN, cluster, holder)
+            try:
+                yield
+            finally:
+                with suppress(RolloutError):  # then it looks as if it was killed
+                    self._log_call(ENDED, cluster, holder)
+
+    def find_call(self, cluster: str, holder: str) -> CallState:
+        which = {"cluster": cluster, "body": json.dumps({"lock": asdict(_of_run(cluster, holder))}, ensure_ascii=False)}
+        with self._database.reading() as connection:
+            newest = connection.execute(_CALLS, which).scalars().first()
+        if newest != BEGAN:
+            return CallState.NONE
+        return CallState.RUNS if self._is_calling(cluster, holder) else CallState.KILLED
+
+    def _log_call(self, what: str, cluster: str, holder: str) -> None:
+        with self._database.begin() as connection:
+            _log(connection, self._database.now(connection), what, _of_run(cluster, holder))
+
+    def _is_calling(self, cluster: str, holder: str) -> bool:
+        if self._database.file is None:
+            with self._database.session() as connection:
+                key = {"key": _key(f"call {cluster} {holder}")}
+                if not connection.execute(text("SELECT pg_try_advisory_lock(:key)"), key).scalar_one():
+                    return True
+                connection.execute(text("SELECT pg_advisory_unlock(:key)"), key)
+                return False
+        with suppress(FileNotFoundError), self._call_path(cluster, holder).open("rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+        return False
+
+    @contextmanager
+    def _call_file(self, cluster: str, holder: str) -> Iterator[None]:
+        """Hold a lock that all calls of the run share, and that ends with the process."""
+        path, is_held = self._call_path(cluster, holder), False
+        while not is_held:
+            with private_lock_file(path) as file:
+                fcntl.flock(file, fcntl.LOCK_SH)
+                with suppress(FileNotFoundError):  # an earlier call has just removed it
+                    is_held = path.stat().st_ino == os.fstat(file.fileno()).st_ino
+                if not is_held:
+                    continue
+                try:
+                    yield
+                finally:
+                    with suppress(OSError):  # another call of the run has it
+                        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                        path.unlink()
+
+    @contextmanager
+    def _call_session(self, cluster: str, holder: str) -> Iterator[None]:
+        """Do the same with an advisory lock, in a session that is opened again if it is lost."""
+        key, ended, held = {"key": _key(f"call {cluster} {holder}")}, Event(), Event()
+
+        def hold() -> None:
+            while not ended.is_set():
+                with suppress(SQLAlchemyError, RolloutError), self._database.session() as connection:
+                    connection.execute(text("SELECT pg_advisory_lock_shared(:key)"), key)
+                    held.set()
+                    while not ended.wait(_SESSION_S):
+                        with self._database.closed_after(connection, self._answer_s):
+                            connection.execute(text("SELECT 1"))
+                ended.wait(1.0)
+
+        thread = Thread(target=hold, name="call", daemon=True)
+        thread.start()
+        held.wait(self._answer_s)
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join(_JOIN_S)
+
+    def _call_path(self, cluster: str, holder: str) -> Path:
+        return self._locks(self._database.file) / f"{safe_name(cluster)}-{_key(holder):016x}.call"
+
+    def _locks(self, file: Path | None) -> Path:
+        """Return the folder of the kernel's locks next to a SQLite file."""
+        if file is None:
+            raise ValueError("PostgreSQL has advisory locks.")
+        folder = file.parent / "locks"
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private(folder)
+        return folder
 
     def history(self, cluster: str) -> tuple[dict[str, Any], ...]:
         """Return the log of the cluster's lock, oldest first: `at`, `what`, `lock` and further details."""
@@ -312,7 +424,7 @@ class SqlChangeLock:
         with self._database.serialized() as connection:
             row, now = _row(connection, cluster), self._database.now(connection)
             if broken := self._find_fence(connection, cluster, holder):
-                raise _fenced(cluster, holder, *broken)
+                raise _fenced(cluster, *broken)
             seen = self._taken.get(cluster, None if row is None else int(row.lease_token))
             if row is None or row.holder != holder or row.expires_at <= now or row.lease_token != seen:
                 raise _lease_lost(cluster, holder, row, now, what)
@@ -368,10 +480,7 @@ class SqlChangeLock:
             remedy="Repeat the command when that process has ended. Check whether a task or a command runs twice.",
         )
         if self._database.file is not None:
-            folder = self._database.file.parent / "locks"
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            make_private(folder)
-            with private_lock_file(folder / f"{safe_name(cluster)}.acting") as file:
+            with private_lock_file(self._locks(self._database.file) / f"{safe_name(cluster)}.acting") as file:
                 try:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
@@ -379,7 +488,7 @@ class SqlChangeLock:
                 yield None
             return
         with self._database.session() as connection:
-            key = int.from_bytes(hashlib.sha256(f"acting {cluster}".encode()).digest()[:8], signed=True)
+            key = _key(f"acting {cluster}")
             if not connection.execute(text("SELECT pg_try_advisory_lock(:key)"), {"key": key}).scalar_one():
                 raise busy
             try:
@@ -387,6 +496,11 @@ class SqlChangeLock:
             finally:  # the server ends a closed session a moment later; the next action must not wait for that
                 with suppress(SQLAlchemyError, TransientError), self._database.closed_after(connection, self._answer_s):
                     connection.execute(text("SELECT pg_advisory_unlock(:key)"), {"key": key})
+
+
+def _key(name: str) -> int:
+    """Return the key of an advisory lock."""
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], signed=True)
 
 
 class _ActsNowError(TransientError):
@@ -448,10 +562,9 @@ def _of_run(cluster: str, holder: str) -> Lock:
     return Lock(cluster=cluster, holder=holder, purpose="", acquired_at=0.0, expires_at=0.0)
 
 
-def _fenced(cluster: str, holder: str, by: str, at: float, stops: bool) -> LockBrokenError:
-    did = "stopped" if stops else "broke the lock of"
+def _fenced(cluster: str, why: str, at: float) -> LockBrokenError:
     return LockBrokenError(
-        f"{by} {did} run {holder} of cluster {cluster} at {_time_of_day(at)}, so this run does nothing more.",
+        f"{why} of cluster {cluster} at {_time_of_day(at)}, so this run does nothing more.",
         remedy="Continue it with a new call: its command with --run, `kafka-rollout resume`, or a clear of its failed "
         "task in Airflow.",
     )
