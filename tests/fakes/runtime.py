@@ -88,8 +88,9 @@ class FakeRuntime:
         if self._cluster.runs(node.node_id):
             self._cluster.stop(node.node_id)
 
-    def bring(self, node: NodeSpec, release: Release, *, back: Release | None = None) -> None:
+    def bring(self, node: NodeSpec, release: Release, *, back: Release | None = None) -> bool:
         """Every release is there."""
+        return False
 
     def install(
         self,

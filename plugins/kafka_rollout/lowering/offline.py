@@ -124,6 +124,8 @@ def stop_all(run: Run) -> tuple[int, ...]:
             )
             for error in brought.failed.values():
                 raise error
+            if any(brought.done.values()):  # what a start reads there was expected before, and is seen now
+                refuse_new_blockers(run)
             at_once(
                 lambda node: run_commands_before_stop(NodeRun(run, release_step, node)),
                 run.cluster.nodes,

@@ -325,10 +325,11 @@ class NodeChanges(Protocol):
     def end_claims(self, node: NodeSpec, claims: Sequence[Claim], *, changed: bool) -> None:
         """Remove open claims. The newest of them stays as the closed one if the node was `changed`."""
 
-    def bring(self, node: NodeSpec, release: Release, *, back: Release | None = None) -> None:
+    def bring(self, node: NodeSpec, release: Release, *, back: Release | None = None) -> bool:
         """Put the files of a release on the node's host, if they are missing there. The node can run.
 
-        `back`: to which a rollback would return; its package must be available too.
+        Return whether it has put files there, which no check of the host has seen. `back`: to which a rollback would
+        return; its package must be available too.
         """
 
     def prepare_stop(self, node: NodeSpec) -> None:

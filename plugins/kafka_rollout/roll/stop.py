@@ -177,17 +177,23 @@ def _check_stop(
     must pass; `read`, `shared`: as in `prepare_stop`."""
     release_step, node = gate.subject
     whole, observed, files = shared or (None, None, files_once(run))
-    if is_rollback_step(run.plan, release_step):
+    at, is_rollback = NodeRun(run, release_step, node), is_rollback_step(run.plan, release_step)
+    if is_rollback:
         read(files)
-        _refuse_disagreement(NodeRun(run, release_step, node), files)
+        _refuse_disagreement(at, files)
     else:
         refuse_new_blockers(run, (release_step, node), state=whole() if whole else None)
-        refuse_unready(NodeRun(run, release_step, node))
+        refuse_unready(at)
         read(files)
     # A rollback must not wait for the package of the release that it leaves.
-    back = None if is_rollback_step(run.plan, release_step) else release_step.from_release
-    found = led_back(NodeRun(run, release_step, node), release_step.to_release)
-    run.ports.runtime.bring(found, release_step.to_release, back=back)
+    back = None if is_rollback else release_step.from_release
+    found = led_back(at, release_step.to_release)
+    if run.ports.runtime.bring(found, release_step.to_release, back=back):
+        # What a start reads there was expected before, and is seen now.
+        if is_rollback:
+            _refuse_disagreement(at, files)
+        else:
+            refuse_new_blockers(run, (release_step, node))
     given: list[StopObservation] = []
     began = run.ports.clock.now()  # a value from outside of an earlier gate does not count
 

@@ -215,10 +215,10 @@ def test_the_recorded_states_are_those_after_the_releases_were_brought(
 ) -> None:
     bring = FakeRuntime.bring
 
-    def create_a_topic(runtime: FakeRuntime, node: NodeSpec, release: Release, *, back: Release) -> None:
-        bring(runtime, node, release, back=back)
+    def create_a_topic(runtime: FakeRuntime, node: NodeSpec, release: Release, *, back: Release) -> bool:
         if node.node_id == 15:
             cluster.add_partition("created", 0, [12, 11, 13], min_isr=1)
+        return bring(runtime, node, release, back=back)
 
     monkeypatch.setattr(FakeRuntime, "bring", create_a_topic)
     _replace_two(ports, plan)
@@ -232,14 +232,28 @@ def test_a_blocker_that_is_new_while_releases_are_brought_refuses_the_batch(
 ) -> None:
     bring = FakeRuntime.bring
 
-    def register_a_controller(runtime: FakeRuntime, node: NodeSpec, release: Release, *, back: Release) -> None:
-        bring(runtime, node, release, back=back)
+    def register_a_controller(runtime: FakeRuntime, node: NodeSpec, release: Release, *, back: Release) -> bool:
         if node.node_id == 15:
             cluster.find_unlisted_controllers.add(99)
+        return bring(runtime, node, release, back=back)
 
     monkeypatch.setattr(FakeRuntime, "bring", register_a_controller)
     with pytest.raises(RefusedError, match="UNLISTED-CONTROLLER"):
         _replace_two(ports, plan)
+    assert cluster.stops == []
+
+
+def test_what_a_release_that_was_brought_shows_is_checked_before_the_stop(
+    ports: ClusterPorts, cluster: FakeCluster, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def bring(runtime: FakeRuntime, node: NodeSpec, release: Release, *, back: Release) -> bool:
+        cluster.find_unlisted_controllers.add(99)  # a blocker, as START-PATH-SWITCHED in the new folder
+        return True
+
+    monkeypatch.setattr(FakeRuntime, "bring", bring)
+    ports.lock.acquire(ports.cluster.name, ports.run_id, "a test", for_s=600)
+    with pytest.raises(RefusedError, match="UNLISTED-CONTROLLER"):
+        replace_nodes(Run(ports, plan), plan.release_steps[0], [ports.cluster.node(12)])
     assert cluster.stops == []
 
 

@@ -191,8 +191,9 @@ class LocalProcessRuntime:
             for one in others if changed else claims:
                 (home / _CLAIMS / name_of(one)).unlink(missing_ok=True)
 
-    def bring(self, node: NodeSpec, release: Release, *, back: Release | None = None) -> None:
+    def bring(self, node: NodeSpec, release: Release, *, back: Release | None = None) -> bool:
         self.cache.libs(release)
+        return False  # its start reads nothing that the site has written into the folder of a release
 
     def prepare_stop(self, node: NodeSpec) -> None:
         """Nothing: a node of this machine has no commands of the operator."""

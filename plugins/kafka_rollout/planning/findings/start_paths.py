@@ -7,7 +7,6 @@ changed since, shows nothing about a start after the switch: what counts is wher
 from __future__ import annotations
 
 import posixpath
-import re
 import stat
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
@@ -23,10 +22,11 @@ from kafka_rollout.model.host_state import Absence, HostState, PlaceState, Start
 from kafka_rollout.model.package_managers import is_apt
 from kafka_rollout.model.topology import NodeSpec, ServiceSpec
 from kafka_rollout.releases.facts import Release
+from kafka_rollout.releases.start_scripts import COMMANDS
 
 _SHOWN = 8
-# Below its folder, each release has them.
-_OF_EACH = re.compile(r"(bin|libs|config|bin/kafka-[a-z-]+\.sh|)")
+_OF_EACH = frozenset({"", "bin", "libs", "config", *(f"bin/{name}" for name in COMMANDS)})
+"""What each release has below its folder."""
 
 START_PATH_SWITCHED = FindingCode(
     "START-PATH-SWITCHED",
@@ -125,7 +125,7 @@ def _missing(path: StartPath, release: Release | None, host: HostState) -> Fate:
     if path.kind is StartFileKind.JAR and posixpath.dirname(path.now.path) == f"{linked}/libs":
         return Fate.STAYS  # a jar of the release with its version, or FOREIGN-JARS
     below = path.now.path.removeprefix(linked).strip("/")
-    return Fate.STAYS if _OF_EACH.fullmatch(below) and not _is_there(release, host) else Fate.MISSING
+    return Fate.STAYS if below in _OF_EACH and not _is_there(release, host) else Fate.MISSING
 
 
 def _has_no_link(path: str, host: HostState) -> bool:

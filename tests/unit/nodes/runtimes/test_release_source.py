@@ -55,12 +55,12 @@ def test_an_archive_is_unpacked_under_the_name_of_the_release(host: LocalHost, a
     broken.mkdir(parents=True)
     (broken / "half.jar").write_text("of an earlier call")
     assert is_provided(node.service or ServiceSpec(host=""), RELEASE)
-    runtime_on(host, node).bring(node, RELEASE)
+    assert runtime_on(host, node).bring(node, RELEASE)
     libs = host.home / "kafka_2.13-4.3.1" / "libs"
     assert [path.name for path in libs.iterdir()] == ["kafka_2.13-4.3.1.jar"]
     assert not broken.parent.exists()
     archive.unlink()
-    runtime_on(host, node).bring(node, RELEASE)  # it is there
+    assert not runtime_on(host, node).bring(node, RELEASE), "it is there"
 
 
 @pytest.mark.parametrize("is_damaged", [True, False])

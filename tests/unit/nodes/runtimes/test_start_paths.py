@@ -669,6 +669,28 @@ def test_what_is_in_the_folder_of_a_release_that_the_run_brings_is_not_missing(h
     assert host.findings(replace(state, folders=folders, releases=frozenset({OLD}))) == []
 
 
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        ("kafka-server-start.sh", []),
+        ("kafka-service.sh", [SWITCHED]),
+        ("kafka-env.sh", [SWITCHED]),
+        ("kafka-broker-start.sh", [SWITCHED]),
+    ],
+)
+def test_an_archive_that_is_not_unpacked_yet_has_only_the_scripts_of_kafka(
+    host: Host, script: str, expected: list[tuple[str, str]]
+) -> None:
+    host.write(f"kafka_2.13-{OLD}/bin/{script}")
+    shutil.rmtree(host.home / f"kafka_2.13-{NEW}")
+    state = host.read(
+        {}, *CONFIGURATION.split(), unit=EXEC.format(f"HOME/kafka/bin/{script} HOME/etc/server.properties")
+    )
+    folders = {NEW: f"{host.home}/kafka_2.13-{NEW}"}
+    found = host.findings(replace(state, folders=folders, brought=frozenset({NEW})))
+    assert shown(found) == expected
+
+
 def test_what_the_ssh_user_cannot_see_is_not_missing(host: Host) -> None:
     agent = host.write("hidden/a.jar")
     agent.parent.chmod(0o000)

@@ -301,24 +301,24 @@ class SshServiceRuntime(HostCommands):
                 remedy="Check the home folder of the SSH user there.",
             )
 
-    def bring(self, node: NodeSpec, release: Release, *, back: Release | None = None) -> None:
+    def bring(self, node: NodeSpec, release: Release, *, back: Release | None = None) -> bool:
         """Also try that the host takes the records of what follows the stop."""
         refuse_unwritable_records(self, node)
-        self._bring(node, release, back=back)
+        return self._bring(node, release, back=back)
 
-    def _bring(self, node: NodeSpec, release: Release, *, back: Release | None = None) -> None:
+    def _bring(self, node: NodeSpec, release: Release, *, back: Release | None = None) -> bool:
         if service_of(node).package is not None:
             wanted = dict.fromkeys(one for one in (release, back) if one is not None)
             if set(wanted) == {self._read_unit(node)[1]}:
-                return
+                return False
             since = self.monotonic() - _OFFER_FRESH_S  # the check of the host has just asked, unless this is a rollback
             old = [one for one in wanted if self.offers.get((node.node_id, one), float("-inf")) < since]
             # Before the stop: the package can have left the repository since the plan.
             for problem in self._try_packages(node, old, returns=back is None).values():
                 raise RefusedError(f"{problem.sentence} The node was not stopped.", remedy=problem.remedy)
-            return
+            return False
         folder = self._release_folder(node, release)
-        if not folder.exists:
+        if is_new := not folder.exists:
             provide(self, node, release)
             folder = self._release_folder(node, release)
         if folder.lacks:
@@ -327,6 +327,7 @@ class SshServiceRuntime(HostCommands):
                 f"Kafka {release} is not installed on host {service_of(node).host}: {folder.lacks}.",
                 remedy=f"{repair} Then repeat the step.",
             )
+        return is_new
 
     def prepare_stop(self, node: NodeSpec) -> None:
         if self.unit(node).pid is not None:
