@@ -56,7 +56,7 @@ setup-hosts: setup
 test-fast: setup ## run the tests that need no Java (about five minutes)
 	$(BIN)/python -m pytest -n 2 -m "not (jvm or airflow or spark or integration or browser or full)" tests/unit tests/architecture $(ARGS)
 
-test: setup setup-browser setup-hosts ## run all tests, with real brokers, except the larger matrix
+test: setup setup-browser ## run the tests of every area, with real brokers (the larger matrix: test-full)
 	@$(CACHE) 3.4.0 3.4.1 3.9.1 4.0.1 4.1.1 4.2.1 4.3.1 $(NEWEST) agents >/dev/null
 	$(BIN)/python -m pytest $(WORKERS) -m "not full" $(ARGS)
 

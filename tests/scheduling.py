@@ -33,14 +33,14 @@ LONGEST_FIRST = (
     "tests/integration/hosts/test_distributed_airflow.py",
     "tests/integration/downgrade/test_dag_downgrade_live.py",
     "tests/integration/metadata_log/test_node_files_on_brokers.py",
-    # Files with brokers, by the processor time and the waiting of a run.
     "tests/integration/hosts/test_roll_over_ssh.py",
     "tests/integration/rehearsal/test_rehearsal.py",
+    "tests/integration/downgrade/test_offline_downgrade.py",
+    # Files with brokers, by the processor time and the waiting of a run.
     "tests/contract/test_cluster_contract.py",
     "tests/integration/coordinator_logs/test_scan_oracle.py",
     "tests/integration/check/test_check.py",
     "tests/integration/groups/test_dynamic_consumer.py",
-    "tests/integration/downgrade/test_offline_downgrade.py",
     "tests/integration/coordinator_logs/test_scan_live.py",
     "tests/integration/features/test_features.py",
     "tests/integration/check/test_secured_check.py",

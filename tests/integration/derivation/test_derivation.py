@@ -24,7 +24,7 @@ from kafka_rollout_derivation.adding import add_release, derive_release
 from kafka_rollout_derivation.resolve import LOGGING, find_dependencies
 from tests.paths import INCLUDE
 
-pytestmark = pytest.mark.jvm
+pytestmark = [pytest.mark.jvm, pytest.mark.full]
 
 SETTINGS = Settings.from_environment()
 ALWAYS = ("3.4.0", "4.3.1")

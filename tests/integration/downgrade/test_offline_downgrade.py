@@ -50,7 +50,7 @@ from tests.plans import plan_downgrade
 from tests.waiting import wait_until
 from tools.demo.local_cluster import LocalCluster
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.full]
 
 NEW, OLD = Release(4, 3, 1), Release(4, 2, 1)
 RELEASE_STEP = "4.3.1-to-4.2.1"
@@ -158,7 +158,7 @@ def refuse_what_is_not_enough_or_not_ours(ports: ClusterPorts, plan: Plan) -> No
     assert bytes_of(ports) == before
 
 
-@pytest.mark.parametrize("quorum", ["static", pytest.param("dynamic", marks=pytest.mark.full)])
+@pytest.mark.parametrize("quorum", ["static", "dynamic"])
 def test_combined_nodes_killed_at_every_change_of_the_disk_end_on_the_older_release_with_everything_there(
     make_cluster: MakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quorum: str
 ) -> None:
@@ -187,7 +187,6 @@ def test_combined_nodes_killed_at_every_change_of_the_disk_end_on_the_older_rele
     assert contents(cluster.spec) == before
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("quorum", ["dynamic", "static"])
 def test_separate_nodes_are_trimmed_and_taken_back_from_controllers_on_the_new_level_and_go_down_after_that(
     make_cluster: MakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quorum: str
@@ -241,7 +240,6 @@ def test_separate_nodes_are_trimmed_and_taken_back_from_controllers_on_the_new_l
     assert contents(cluster.spec) == before
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("quorum", ["static", "dynamic"])
 @pytest.mark.parametrize("layout", ["combined", "separate"])
 def test_a_controller_whose_disk_is_lost_is_left_behind_and_fetches_everything_once_it_is_formatted_anew(
@@ -289,7 +287,6 @@ def test_a_controller_whose_disk_is_lost_is_left_behind_and_fetches_everything_o
     assert contents(cluster.spec) == before
 
 
-@pytest.mark.full
 def test_a_release_that_cannot_read_the_bootstrap_file_of_the_newest_level_starts_at_its_own_with_everything_there(
     make_cluster: MakeCluster, tmp_path: Path
 ) -> None:

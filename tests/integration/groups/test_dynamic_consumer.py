@@ -82,6 +82,7 @@ def test_six_old_members_bounced_once_end_cooperative_and_what_stays_is_never_re
         group.finish()
 
 
+@pytest.mark.full
 def test_an_old_member_that_comes_back_as_leader_blocks_commits_and_cooperation_returns_after_it(
     cluster: LocalCluster,
 ) -> None:
@@ -166,6 +167,7 @@ def leads(worker: Worker) -> bool:
     return bool(worker.consumer._coordinator._is_leader)
 
 
+@pytest.mark.full
 @one_release
 def test_members_through_librdkafka_and_java_share_a_group_with_ours(
     cluster: LocalCluster, release_cache: ReleaseCache
@@ -203,6 +205,7 @@ def test_members_through_librdkafka_and_java_share_a_group_with_ours(
         group.finish()
 
 
+@pytest.mark.full
 @one_release
 def test_members_go_back_to_the_old_code_one_by_one_and_nothing_is_lost(cluster: LocalCluster) -> None:
     with live_group(cluster, "downgrade") as group:
@@ -241,6 +244,7 @@ def test_it_is_a_kafka_consumer_with_context_manager_iteration_and_both_commits(
             assert consumer.rebalance_protocol is COOPERATIVE
 
 
+@pytest.mark.full
 @one_release
 def test_a_leader_that_sees_new_partitions_gets_them_though_its_polls_are_shorter_than_a_join(
     cluster: LocalCluster,

@@ -14,7 +14,7 @@ from tests.testbeds import MakeBed
 from tools.testbed.bed import Bed
 from tools.testbed.hosts import Host
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(900)]
 
 OPERATORS_LINE = "# Written by the operator."
 

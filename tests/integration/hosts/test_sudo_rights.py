@@ -38,7 +38,7 @@ from tools.testbed.image import KAFKA, LOGIN, base_image
 from tools.testbed.installation import OWN_FILES
 from tools.testbed.packages import PACKAGE
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(300)]
 
 R421, R431 = Release(4, 2, 1), Release(4, 3, 1)
 EMPTY_JAR = b"PK\x05\x06" + b"\0" * 18

@@ -48,7 +48,7 @@ def classes(release_cache: ReleaseCache) -> JvmKafkaClasses:
     return JvmKafkaClasses(release_cache)
 
 
-@pytest.fixture(params=[OLD, NEW], ids=str)
+@pytest.fixture(params=[pytest.param(OLD, marks=pytest.mark.full), NEW], ids=str)
 def release(request: pytest.FixtureRequest) -> Release:
     found: Release = request.param
     return found

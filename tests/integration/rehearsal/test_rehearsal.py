@@ -15,7 +15,7 @@ from tests.integration.harness.feature_harness import Command
 from tests.integration.harness.groups.committing import write_group_and_transaction
 from tools.demo.local_cluster import LocalCluster
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.full]
 SMALL = {"segment.bytes": "14000"}
 _S = 180.0  # a busy machine
 
@@ -80,7 +80,6 @@ def test_a_healthy_cluster_passes_and_keeps_its_contents(
     check_untouched(cluster, tmp_path)
 
 
-@pytest.mark.full
 def test_a_topic_that_the_target_rejects_fails_with_the_message_of_the_broker(
     cluster: LocalCluster, command: Command, tmp_path: Path
 ) -> None:

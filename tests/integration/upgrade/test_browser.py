@@ -94,6 +94,7 @@ def test_a_person_changes_single_features_and_reads_what_became_of_each(
     report.screenshot(path=tmp_path / "features-report.png")
 
 
+@pytest.mark.full
 def test_the_newest_scan_its_verdicts_and_its_report_are_shown(
     airflow: PrivateAirflow, page: Page, tmp_path: Path
 ) -> None:
