@@ -328,7 +328,13 @@ def cut_excerpt(lines: Sequence[str]) -> tuple[str, ...]:
 # What systemd writes about a unit into the journal of the unit.
 _OF_SYSTEMD = re.compile(r"(?:systemd\[1\]: )?(?:[\w@:.\\-]+\.service: |(?:Started|Starting|Stopped|Stopping) )\S.*")
 _ERROR_WORDS = ("ERROR", "FATAL", "Exception", "Error")  # of a log in an unknown layout, or of the output of the JVM
-_MOST_OF_JVM = 3  # lines: the JVM says first that it does not start, then why
+_MOST_OF_JVM = 3  # lines of a reason
+# With these lines the JVM says that it does not start. The reason is in the lines before or after them.
+_NOT_STARTED = re.compile(
+    r"Error occurred during initialization of VM|Error: Could not create the Java Virtual Machine\."
+    r"|Error: A fatal exception has occurred\. Program will exit\."
+)
+_OF_JVM = re.compile(rf"{_NOT_STARTED.pattern}|Picked up .*|.* VM warning: .*")
 
 
 def find_first_error(lines: Sequence[str]) -> str:
@@ -345,14 +351,7 @@ def find_first_error(lines: Sequence[str]) -> str:
 def _first_error(lines: Sequence[str]) -> str:
     events = parse_events(lines)
     if not events:
-        begin = next((n for n, line in enumerate(lines) if any(word in line for word in _ERROR_WORDS)), None)
-        messages = [line.strip() for line in lines if not line.lstrip().startswith("at ")]
-        if begin is None:
-            return messages[-1] if messages else ""
-        following = [
-            line.strip() for line in lines[begin : begin + _MOST_OF_JVM] if not line.lstrip().startswith("at ")
-        ]
-        return "; ".join(following)
+        return _without_layout([line.strip() for line in lines])
     ends = [*(event.number for event in events[1:]), len(lines)]
     alone = ""
     for event, end in zip(events, ends, strict=True):
@@ -364,6 +363,17 @@ def _first_error(lines: Sequence[str]) -> str:
         if end == len(lines) and reasons:
             alone = reasons[-1]  # an exception that ends the process stands alone at the end
     return alone or lines[-1]
+
+
+def _without_layout(lines: Sequence[str]) -> str:
+    """Return the first error in lines of the JVM or of a script. A process that is started again repeats its lines."""
+    said = [line for line in lines if not _OF_JVM.fullmatch(line)] or lines
+    has_started = not any(_NOT_STARTED.fullmatch(line) for line in lines)
+    messages = list(dict.fromkeys(line for line in said if not line.startswith("at ")))
+    begin = next((n for n, line in enumerate(messages) if any(word in line for word in _ERROR_WORDS)), None)
+    if begin is not None:
+        return "; ".join(messages[begin : begin + _MOST_OF_JVM])
+    return "; ".join(messages[-1 if has_started else -_MOST_OF_JVM :])
 
 
 def hide_credentials(line: str) -> str:

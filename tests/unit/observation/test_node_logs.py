@@ -37,6 +37,15 @@ SYSTEMD = (
 )
 
 
+# Of Java 17.0.13.
+OPTION, HINT = "Unrecognized VM option 'UseG1G'", "Did you mean '(+/-)UseG1GC'?"
+AGENT = "Error opening zip file or JAR manifest missing : /no/such.jar"
+LAUNCHER = (
+    "Error: Could not create the Java Virtual Machine.",
+    "Error: A fatal exception has occurred. Program will exit.",
+)
+
+
 @pytest.fixture
 def ports(tmp_path: Path) -> ClusterPorts:
     return fake_ports(FakeCluster(), tmp_path)
@@ -50,8 +59,12 @@ def ports(tmp_path: Path) -> ClusterPorts:
         ((STARTED, FATAL, UNREGISTERED), FATAL),
         ((STARTED, FATAL, REASON, TRACE, LATER), REASON),
         ((STARTED, REASON, TRACE), REASON),
-        ((VM, HEAP), f"{VM}; {HEAP}"),
-        ((SYSTEMD[0], VM, HEAP, *SYSTEMD[1:]), f"{VM}; {HEAP}"),
+        ((VM, HEAP), HEAP),
+        ((SYSTEMD[0], VM, HEAP, *SYSTEMD[1:]), HEAP),
+        (("Picked up JAVA_TOOL_OPTIONS: -Xint", OPTION, *LAUNCHER), OPTION),
+        ((OPTION, HINT, *LAUNCHER, SYSTEMD[-1], OPTION, HINT, *LAUNCHER), f"{OPTION}; {HINT}"),
+        ((AGENT, VM, "agent library failed to init: instrument"), f"{AGENT}; agent library failed to init: instrument"),
+        ((VM,), VM),
         (SYSTEMD, SYSTEMD[-1]),
     ],
     ids=[
@@ -62,6 +75,10 @@ def ports(tmp_path: Path) -> ClusterPorts:
         "at the end",
         "of the JVM",
         "between lines of systemd",
+        "before the lines of Java's launcher",
+        "of a JVM that was started again",
+        "before and after the line of the JVM",
+        "of the JVM without a reason",
         "of systemd alone",
     ],
 )
@@ -132,7 +149,7 @@ def test_the_plan_and_the_gates_know_the_error_of_a_node_that_is_down(
     ports.runtime._cluster.stop(down)  # type: ignore[attr-defined]
     for state in (observe(ports), observe_all(ports)):
         errors = {node_id: seen.log_error for node_id, seen in state.nodes.items() if seen.log_error}
-        assert errors == {down: f"{VM}; {HEAP}"}
+        assert errors == {down: HEAP}
 
 
 def test_a_log_that_cannot_be_read_ends_no_observation(ports: ClusterPorts, monkeypatch: pytest.MonkeyPatch) -> None:
