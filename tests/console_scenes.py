@@ -10,7 +10,8 @@ import pytest
 
 from kafka_rollout.base.findings import Code, Finding, Severity
 from kafka_rollout.clusters.inventory import dump_cluster
-from kafka_rollout.gates.gate import PROCESS, GateCheck, GateCondition, GateKind, GateRef
+from kafka_rollout.gates.gate import GateCheck, GateCondition, GateKind, GateRef
+from kafka_rollout.gates.reasons import PROCESS, reason_of
 from kafka_rollout.model.plan import Direction, Lowering, NodeStep, Plan, ReleaseStep
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role
@@ -217,12 +218,14 @@ class Scene:
             evidence = f"not yet in {number} ISRs of 1904: {', '.join(names[:4])} and {number - 4} more"
             missing = GateCondition(name="in every ISR it was in", is_met=False, evidence=evidence).listing(names)
             others = [GateCondition(name=name, is_met=True, evidence="as expected") for name in ("release", "answers")]
-            log = "pid 77; its log shows: [03:02:10] ERROR Error while creating ephemeral <b>node</b>"
-            process = GateCondition(name=PROCESS, is_met=True, evidence=log)
+            log = "[03:02:10] ERROR Error while creating ephemeral <b>node</b>"
+            process = GateCondition(name=PROCESS, is_met=True, evidence="pid 77", log=log)
             self.check(GateKind.AFTER_START, node_id, *others, process, missing)
         after = GateRef(kind=GateKind.AFTER_START, release_step=self.step.key, node_id=node_id)
-        message = f"failed after {60 * len(numbers)} s; waits for in every ISR it was in"
-        self.add(GateFailed(at=self.tick(1), ref=after, gate=f"after node {node_id}", message=message))
+        reason = reason_of([missing])
+        message = f"failed after {60 * len(numbers)} s: {reason}"
+        failed = {"ref": after, "gate": f"after node {node_id}", "message": message, "reason": reason}
+        self.add(GateFailed(at=self.tick(1), **failed))  # type: ignore[arg-type]
 
     def ask(self, node_id: int) -> None:
         options = ("Wait on", "Retry", "Roll back")

@@ -27,6 +27,7 @@ from kafka_rollout.base.findings import Finding, Severity, group_by_kind
 from kafka_rollout.base.outside_text import escape_invisible, escape_json
 from kafka_rollout.base.system.files import write_file
 from kafka_rollout.gates.gate import GateCheck
+from kafka_rollout.gates.reasons import describe
 from kafka_rollout.releases.facts import Release, VersionRange
 from kafka_rollout.roll.walk import RollProgress
 
@@ -207,7 +208,7 @@ def print_findings(findings: tuple[Finding, ...]) -> None:
 def print_check(check: GateCheck) -> None:
     for condition in check.conditions:
         mark = ("✓", "green") if condition.is_met else ("✗", "red")
-        say_marked(*mark, f"{condition.name}: {condition.evidence}")
+        say_marked(*mark, f"{condition.name}: {describe(condition)}")
 
 
 class ProgressLines:

@@ -18,7 +18,15 @@ from kafka_rollout.base.errors import RefusedError, StoppedError, TransientError
 from kafka_rollout.base.system.clock import SystemClock
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli import show
-from kafka_rollout.console.cluster_status import ENDED, NEEDS_HUMAN, ClusterStatus, Phase, RunState, Truth
+from kafka_rollout.console.cluster_status import (
+    ENDED,
+    NEEDS_HUMAN,
+    ClusterStatus,
+    Phase,
+    RunState,
+    StatusCondition,
+    Truth,
+)
 from kafka_rollout.procedure.progress import Progress
 
 POLL_S = 2.0
@@ -167,14 +175,23 @@ def _plain_lines(found: ClusterStatus) -> Iterator[str]:
         yield f"Nodes: {found.nodes.done} of {found.nodes.total} done, {found.nodes.left} left"
     if found.batches is not None and found.batches.open:
         yield f"Batches: {found.batches.done} of {found.batches.total} done; {found.batches.sentence}"
+    why = next((one.message for one in found.conditions if one.type == "NeedsHuman"), "")
     for condition in found.conditions:
         if condition.type not in {"NeedsHuman", "Requested", "Locked"}:
             since = f" (since {_times(condition.since)})" if condition.since else ""
-            yield f"  {condition.type} {condition.status.value}: {condition.message or condition.reason}{since}"
+            yield f"  {condition.type} {condition.status.value}: {_unsaid(condition, why)}{since}"
     yield f"Lock: {_lock_text(found)}"
     if found.run:
         by = f" by {found.started_by}" if found.started_by else ""
         yield f"Run: {found.run}, started {_times(found.started)}{by}, last event {_times(found.updated)}"
+
+
+def _unsaid(condition: StatusCondition, why: str) -> str:
+    """Return the message; of a reason that the first line has said, only what it is about."""
+    about, colon, reason = condition.message.partition(": ")
+    if colon and reason.removesuffix(".") in why:
+        return f"{about}: as above"
+    return condition.message or condition.reason
 
 
 def _lock_text(found: ClusterStatus) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 from kafka_rollout.base.durations import iso
 from kafka_rollout.base.json_forms import to_json
 from kafka_rollout.base.lease import CallState, Lock
-from kafka_rollout.base.wording import count, few
+from kafka_rollout.base.wording import count, few, nodes
 from kafka_rollout.model.plan import Lowering, Plan
 from kafka_rollout.model.run_of import ROLLBACK, SIGNED, RunOf
 from kafka_rollout.report.run_report import Outcome, StepLine
@@ -452,23 +452,25 @@ def _needs_human(run: RunState, phase: Phase, asked: Asked | None) -> StatusCond
 
 
 def _why(run: RunState, asked: Asked | None) -> str:
-    if asked is not None:
-        return subject_of(asked)
-    if run.is_fenced and run.current_end is None:
+    """Return why the run needs a human; the cause first."""
+    if asked is None and run.view.asks:
+        return run.view.asks
+    if asked is None and run.is_fenced and run.current_end is None:
         if state := run.view.state_in_airflow:
             ended = "was deleted" if state == "deleted" else f"ended as {state}"
             return f"The DAG run {ended} in Airflow, before its report."
         if run.call is CallState.KILLED:
             return "The process of the run was killed."
         stopped = run.view.newest(StopAsked)
-        return run.view.locked_out if run.view.lock_is_broken or stopped is None else f"The run was {stopped.text}."
+        return run.view.cause if run.view.lock_is_broken or stopped is None else f"The run was {stopped.text}."
     if (late := run.question()) is not None:
-        return f"There was no answer in time: {subject_of(late)}"
+        cause = f"{run.view.cause} " if run.view.cause and asks_for_decision(late) else ""
+        return f"{cause}{'' if asked is not None else 'There was no answer in time: '}{subject_of(late)}"
     if (end := run.current_end) is not None and end.sentence:
         return end.sentence
     if (pause := run.view.pause) is not None:
         return f"The run is {pause.text}, since {iso(pause.at)}."
-    return run.view.last_failure if run.view.failed is None else run.view.failed.reason
+    return run.view.cause
 
 
 def _planned(run: RunState) -> StatusCondition:
@@ -500,7 +502,8 @@ def _gate(run: RunState) -> StatusCondition:
         return _condition("GatePassed", Truth.UNKNOWN, "NoGateYet")
     newest_check = gate.checks[-1] if gate.checks else None
     unmet = "" if newest_check is None or newest_check.passes else newest_check.waits_for
-    text = f"Gate {gate.gate}: {gate.message or (f'waits for {unmet}' if unmet else 'every condition is met')}"
+    waits = f"waits for {unmet}" if unmet else "passes: every condition is met"
+    text = f"Gate {gate.gate} {gate.message or waits}."
     status = Truth.TRUE if gate.state is GateState.PASSED else Truth.FALSE
     reason = {
         GateState.FAILED: "Failed",
@@ -513,11 +516,19 @@ def _gate(run: RunState) -> StatusCondition:
 
 
 def _node_down(run: RunState) -> StatusCondition:
-    if (last := run.view.unfinished_stop) is None:
-        return _condition("NodeStopped", Truth.FALSE, "EveryNodeStarted", "No node is stopped by this run.")
-    return _condition(
-        "NodeStopped", Truth.TRUE, "StopNotFinished", f"Node {last.node_id} was asked to stop and not started.", last.at
-    )
+    """Return whether a node that the run stopped or started is not up, by the newest checks of the gates."""
+    found = run.view.nodes_not_up
+    if not found:
+        return _condition("NodeStopped", Truth.FALSE, "EveryNodeUp", "Every node that this run touched is up.")
+    alike: dict[str, list[int]] = {}
+    for node_id, why in found.items():
+        alike.setdefault(why, []).append(node_id)
+    message = "; ".join(f"{nodes(ids).capitalize()}: {why}" for why, ids in alike.items())
+    down = run.view.down
+    newest = {node.node_id: node.since for node in run.view.nodes.values()}
+    since = min(down.get(node_id, newest.get(node_id, 0.0)) for node_id in found)
+    reason = "NodeNotUp" if down.keys().isdisjoint(found) else "StopNotFinished"
+    return _condition("NodeStopped", Truth.TRUE, reason, f"{message}.", since)
 
 
 def _finalized(run: RunState) -> StatusCondition:
@@ -533,7 +544,7 @@ def _finalized(run: RunState) -> StatusCondition:
 
 def _more_words(run: RunState) -> str:
     take_over = " --take-over" if run.view.dag_id else ""
-    return f"{take_over} {SIGNED}" if take_over or run.command == ROLLBACK else ""
+    return f"{take_over} {SIGNED}" if take_over or _must_be_signed(run) else ""
 
 
 def can_roll_back(run: RunState) -> bool:
@@ -548,6 +559,11 @@ def action_after(cluster: str, run: RunState) -> str:
     end = run.end
     phase = Phase.UNKNOWN if end is None else _phase_of_end(end, run.view)
     return _next_action(cluster, run, phase, None, run.view.dag_id)
+
+
+def _must_be_signed(run: RunState) -> bool:
+    """Return whether the next call of the run needs the name of an approver."""
+    return run.command == ROLLBACK or bool(run.view.asks) or not (run.view.has_acted or run.view.has(Approval))
 
 
 def _next_action(cluster: str, run: RunState, phase: Phase, asked: Asked | None, dag_id: str) -> str:

@@ -25,6 +25,7 @@ from kafka_rollout.console.cluster_status import (
     find_current_step,
 )
 from kafka_rollout.gates.gate import GateCheck, GateCondition
+from kafka_rollout.gates.reasons import describe, find_causes
 from kafka_rollout.model.plan import Lowering, Plan
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.state import PartitionState, QuorumState, RegisteredNodes, check_caught_up
@@ -39,7 +40,6 @@ from kafka_rollout.run.view import GateHistory, GateState, NodeStage, RunView
 
 _TREND_S = 600.0  # the number that blocks a gate is compared with the one of ten minutes before
 _OPTION = re.compile(r"^- \*\*(?P<option>[^*]+)\*\*: (?P<text>.+)$", re.MULTILINE)
-_LOG = "its log shows: "
 _CONSEQUENCES = {
     Decision.APPROVED.label: "The run continues with the plan as the request shows it.",
     Decision.REJECTED.label: "The run ends. Nothing is undone.",
@@ -75,6 +75,8 @@ class ShownCondition(GateCondition):
     """A condition in the newest check."""
 
     trend: Trend | None
+    needs_others: bool
+    """It is not met because it needs another one that is not met."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +90,7 @@ class ShownGate:
     began_at: float | None
     checked_at: float | None
     conditions: tuple[ShownCondition, ...]
-    """The unmet ones first."""
+    """The causes first, then the others that are not met."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,21 +227,22 @@ def build_console(run: RunState, status: ClusterStatus, lines: Sequence[TimedLin
     asked = run.question() if phase in WAITS else None
     gates = () if has_ended else view.open_gates
     current = None if has_ended else find_current_step(run.steps)
+    why = _why(run, status)
     planned = view.newest(Planned)
     return Console(
         run_id=run.run_id,
         title=title_of(view.run_of, run.plan, planned),
         phase=phase,
         needs_human=phase in NEEDS_HUMAN,
-        why=_why(run, status),
+        why=why,
         stopped=_stopped(statuses, has_ended),
         stop=None if has_ended else _stop(view, run.plan),
         request=None if asked is None or asked.terminal is not None else _request(asked),
-        steps=run.steps,
+        steps=tuple(replace(one, reason=_unsaid(one.reason, why)) for one in run.steps),
         current_step="" if current is None else current.id,
-        nodes=statuses,
-        batches=current_batches(view, run.plan),
-        gates=tuple(_gate(gate) for gate in gates),
+        nodes=tuple(replace(one, note=_unsaid(one.note, why)) for one in statuses),
+        batches=_batches(view, run.plan, why),
+        gates=tuple(replace(_gate(gate), message=_unsaid(gate.message, why)) for gate in gates),
         log=tuple(_log_lines(gates)),
         findings=tuple(_findings(run.plan, planned)),
         estimate=None if has_ended else _estimate(view, run.plan),
@@ -249,6 +252,19 @@ def build_console(run: RunState, status: ClusterStatus, lines: Sequence[TimedLin
         began_at=view.first_at,
         changed_at=view.last_at,
     )
+
+
+def _unsaid(text: str, why: str) -> str:
+    """Return the text, or nothing if the page has said it above: one reason is shown once."""
+    said = text.partition(". ")[0].removesuffix(".").removeprefix("The gate ")
+    return "" if said and said in why else text
+
+
+def _batches(view: RunView, plan: Plan | None, why: str) -> BatchProgress | None:
+    found = current_batches(view, plan)
+    if found is None:
+        return None
+    return replace(found, open=tuple(replace(one, reason=_unsaid(one.reason, why)) for one in found.open))
 
 
 def title_of(kind: RunOf, plan: Plan | None, planned: Planned | None) -> str:
@@ -344,6 +360,8 @@ def _request(asked: Asked) -> OpenRequest:
 def _gate(gate: GateHistory) -> ShownGate:
     newest_check = gate.checks[-1] if gate.checks else None
     conditions = () if newest_check is None else newest_check.conditions
+    causes = [one.name for one in find_causes(conditions)]
+    order = {name: place for place, name in enumerate(causes)}
     return ShownGate(
         gate=gate.gate,
         node_id=gate.ref.node_id,
@@ -352,8 +370,12 @@ def _gate(gate: GateHistory) -> ShownGate:
         began_at=gate.began_at,
         checked_at=None if newest_check is None else newest_check.at,
         conditions=tuple(
-            ShownCondition(**asdict(one), trend=None if one.is_met else trend_of(gate.checks, one))
-            for one in sorted(conditions, key=lambda one: one.is_met)
+            ShownCondition(
+                **{**asdict(one), "evidence": describe(one)},
+                trend=None if one.is_met else trend_of(gate.checks, one),
+                needs_others=not one.is_met and one.name not in order,
+            )
+            for one in sorted(conditions, key=lambda one: (one.is_met, order.get(one.name, len(order))))
         ),
     )
 
@@ -388,9 +410,9 @@ def compare_numbers(numbers: Sequence[tuple[float, int]], now: float, number: in
 def _log_lines(gates: Iterable[GateHistory]) -> Iterator[LogLine]:
     for gate in gates:
         for check in reversed(gate.checks):
-            found = next((one.evidence for one in check.conditions if _LOG in one.evidence), "")
+            found = next((one.log for one in check.conditions if one.log), "")
             if found and gate.ref.node_id is not None:
-                yield LogLine(node_id=gate.ref.node_id, at=check.at, text=found.partition(_LOG)[2])
+                yield LogLine(node_id=gate.ref.node_id, at=check.at, text=found)
                 break
 
 

@@ -19,6 +19,7 @@ from kafka_rollout.base.findings import (
 )
 from kafka_rollout.base.wording import count, few
 from kafka_rollout.gates.gate import GateCondition, doubtful
+from kafka_rollout.gates.reasons import DIRECTORIES, NO_ERRORS
 from kafka_rollout.model.configs import ConfigKind
 from kafka_rollout.model.counters import (
     ACTIVE_BROKERS,
@@ -40,8 +41,6 @@ from kafka_rollout.model.state import ClusterState, NodeMetrics
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.releases.facts import Release
 
-NO_ERRORS = "no metadata errors"
-DIRECTORIES = "all log directories are online"
 REMOTE_REQUESTS = "remote copies and fetches succeed"
 AGREES = "the active controller agrees"
 PARTITION_COUNT = "partitions"

@@ -14,6 +14,7 @@ from enum import StrEnum
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.internal_topics import COORDINATOR_TOPICS
 from kafka_rollout.base.wording import count, few, nodes
+from kafka_rollout.gates.reasons import PROCESS, describe, reason_of
 from kafka_rollout.model.host_state import Installation
 from kafka_rollout.model.node_log import UNKNOWN_LAYOUT
 from kafka_rollout.model.plan import Plan, ReleaseStep
@@ -21,9 +22,7 @@ from kafka_rollout.model.state import ProcessState
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 
 _SAME_START_S = 1.0  # two readings of one start time differ by rounding
-PROCESS = "process"  # name of the condition that the node has a process
 OBJECTS = 300  # of a condition, because the run history keeps many checks
-ANSWERS = "answers"  # name of the condition that the node responds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +33,8 @@ class GateCondition:
     is_met: bool
     evidence: str
     """The measured fact as a sentence."""
+    log: str = ""
+    """The line in the node's own log that explains it, if it is not met."""
     left: int = 0
     """The number of objects that do not meet it; 0 if it is not about objects."""
     objects: tuple[str, ...] = ()
@@ -76,7 +77,7 @@ def join_of_nodes(conditions: Mapping[int, GateCondition]) -> GateCondition:
     unmet = {node_id: one for node_id, one in conditions.items() if not one.is_met}
     accepted = {node_id: one for node_id, one in conditions.items() if one.is_met and "accepted by" in one.evidence}
     name = next(iter(conditions.values())).name
-    shown = few([f"node {node_id}: {one.evidence}" for node_id, one in (unmet or accepted).items()], limit=3)
+    shown = few([f"node {node_id}: {describe(one)}" for node_id, one in (unmet or accepted).items()], limit=3)
     evidence = "; ".join(filter(None, ("" if unmet else count(len(conditions), "node"), shown)))
     doubts = (
         tuple(doubt for one in unmet.values() for doubt in one.doubts) if all(o.doubts for o in unmet.values()) else ()
@@ -123,8 +124,8 @@ class GateCheck:
 
     @property
     def waits_for(self) -> str:
-        """The unmet conditions in one line; empty if the check passed."""
-        return "; ".join(f"{c.name}: {c.evidence}" for c in self.conditions if not c.is_met)
+        """Why the check did not pass, in one line; empty if it passed."""
+        return reason_of(self.conditions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -311,6 +312,8 @@ class WatchStatus:
     state: WatchState
     message: str
     """One line for the log and the page of the task."""
+    reason: str = ""
+    """Of one that failed: why, without the time that it took."""
 
     @property
     def done(self) -> bool:
@@ -365,7 +368,7 @@ class GateWatch:
             self.consecutive_passes, self.passed_since = 0, None
             gone = any(condition.name == PROCESS and not condition.is_met for condition in check.conditions)
             self.gone_since = (now if self.gone_since is None else self.gone_since) if gone else None
-            return self._waiting(f"waits for {check.waits_for}")
+            return self._waiting(f"waits for {check.waits_for}", check.waits_for)
         self.gone_since = None
         self.consecutive_passes += 1
         if self.consecutive_passes < self.policy.checks:
@@ -380,9 +383,10 @@ class GateWatch:
         checks = count(self.consecutive_passes, "check")
         return WatchStatus(state=WatchState.PASSED, message=f"passed after {now - self.waits_since:.0f} s, {checks}")
 
-    def _waiting(self, message: str) -> WatchStatus:
+    def _waiting(self, message: str, reason: str = "") -> WatchStatus:
         waited = self.seconds - self.waits_since
         gone = 0.0 if self.gone_since is None else self.seconds - self.gone_since
         if waited >= self.policy.timeout_s + self.policy.soak_s or gone >= GONE_S:
-            return WatchStatus(state=WatchState.FAILED, message=f"failed after {waited:.0f} s; {message}")
+            message = f"failed after {waited:.0f} s: {reason or message}"
+            return WatchStatus(state=WatchState.FAILED, message=message, reason=reason or message)
         return WatchStatus(state=WatchState.WAITING, message=message)

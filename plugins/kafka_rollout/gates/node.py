@@ -30,14 +30,30 @@ from kafka_rollout.gates.counters import (
     no_metadata_errors,
 )
 from kafka_rollout.gates.gate import (
-    ANSWERS,
-    PROCESS,
     BeforeStop,
     GateCheck,
     GateCondition,
     doubtful,
     join_of_nodes,
     none_left,
+)
+from kafka_rollout.gates.reasons import (
+    ALL_SERVED,
+    ANSWERS,
+    CAUGHT_UP,
+    IN_ISRS,
+    LEADS,
+    NEW_PROCESS,
+    NEXT_START,
+    OTHERS_UP,
+    PROCESS,
+    QUORUM,
+    QUORUM_WITHOUT,
+    RELEASE,
+    SPARE_ISR,
+    SPARE_OF_BATCH,
+    SPARE_REPLICA,
+    UNFENCED,
 )
 from kafka_rollout.model.host_state import Installation
 from kafka_rollout.model.node_log import SeenLog
@@ -54,9 +70,6 @@ from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.model.unclean_elections import ENABLE, UNKNOWN_ELECTIONS, UncleanElections
 from kafka_rollout.releases.facts import Release
 
-NEW_PROCESS = "new process"  # name of the condition of a restart
-UNFENCED, IN_ISRS, LEADS = "unfenced", "in every ISR it was in", "leadership back"  # names of conditions of a broker
-CAUGHT_UP = "every broker is caught up"  # name of the condition that what brokers report is of now
 RESTART_LOOP_S = 60.0  # a process that its service manager restarted counts when it is older
 
 
@@ -292,7 +305,7 @@ def _release(seen: NodeState | None, expected: Release) -> GateCondition:
     }
     known = {source: release for source, release in reported.items() if release is not None}
     return GateCondition(
-        name="release",
+        name=RELEASE,
         is_met=set(known.values()) == {expected},
         is_lasting=bool(known) and expected not in known.values(),
         evidence=", ".join(f"{source} {release}" for source, release in known.items())
@@ -307,7 +320,7 @@ def _next_start(seen: NodeState | None, expected: Release) -> GateCondition:
     if installed != expected:
         evidence += f": switch the link, or install the package, of {expected}. Correct the software that manages it"
     is_lasting = installed is not None and installed != expected
-    return GateCondition(name="next start", is_met=installed == expected, evidence=evidence, is_lasting=is_lasting)
+    return GateCondition(name=NEXT_START, is_met=installed == expected, evidence=evidence, is_lasting=is_lasting)
 
 
 def _is_new(seen: NodeState | None, before: BeforeStop | None) -> GateCondition:
@@ -347,7 +360,7 @@ def _others_up(cluster: ClusterSpec, state: ClusterState, stopping: Collection[i
             fenced.append(other.node_id)
     others = len(cluster.nodes) - len(stopping)
     evidence = down + [f"broker {i} is fenced or not registered" for i in fenced]
-    return none_left("all other nodes are up", evidence, met=f"{count(others, 'node')} respond and are unfenced")
+    return none_left(OTHERS_UP, evidence, met=f"{count(others, 'node')} respond and are unfenced")
 
 
 def _all_served(partitions: Sequence[PartitionState], node_id: int) -> GateCondition:
@@ -361,7 +374,7 @@ def _all_served(partitions: Sequence[PartitionState], node_id: int) -> GateCondi
     met = f"{count(len(affected), 'partition')} have a leader and min ISR"
     if elsewhere:
         met += f"; {elsewhere} without a leader have no replica on node {node_id}"
-    return none_left("every partition is served", bad, unmet=f"no leader or under min ISR: {few(bad)}", met=met)
+    return none_left(ALL_SERVED, bad, unmet=f"no leader or under min ISR: {few(bad)}", met=met)
 
 
 def _few_under_replicated(partitions: Sequence[PartitionState], stopping: frozenset[int], most: int) -> GateCondition:
@@ -387,13 +400,13 @@ def _isr_without(
         elif len(rest) < partition.min_isr:
             under.append(f"{partition.name} ({len(rest)} of {partition.min_isr})")
     yield none_left(
-        "another in-sync replica",
+        SPARE_REPLICA,
         lost,
         unmet=f"node {node_id} is the last in-sync replica of {few(lost)}",
         met=f"node {node_id} is in {count(len(in_isr), 'ISR')}; each has another unfenced in-sync replica",
     )
     unmet = f"without node {node_id} under min ISR: {few(under)}"
-    yield none_left("min ISR without it", under, unmet=unmet, met=f"{count(len(in_isr), 'partition')} keep min ISR")
+    yield none_left(SPARE_ISR, under, unmet=unmet, met=f"{count(len(in_isr), 'partition')} keep min ISR")
 
 
 def _spare_without(
@@ -410,7 +423,7 @@ def _spare_without(
             if len(rest) <= partition.min_isr:
                 short.append(f"{partition.name} ({len(rest)} in sync, min.insync.replicas {partition.min_isr})")
     return none_left(
-        "one more than min ISR without the batch",
+        SPARE_OF_BATCH,
         short,
         unmet=f"without {nodes(stopping)} no spare replica: {few(short)}",
         met=f"{nodes(stopping)} stop together; partitions on two or more of them keep a spare replica",
@@ -456,7 +469,7 @@ def _quorum_without(state: ClusterState, node: NodeSpec, *, accepts_none: bool) 
         is_met, evidence = True, f"node {node.node_id} is not a voter"
     else:
         is_met, evidence = check_spare_voters(state.quorum, node.node_id, accepts_none=accepts_none)
-    return GateCondition(name="quorum without it", is_met=is_met, evidence=evidence)
+    return GateCondition(name=QUORUM_WITHOUT, is_met=is_met, evidence=evidence)
 
 
 def _quorum_of(state: ClusterState, node: NodeSpec, before: BeforeStop | None, *, votes: bool = True) -> GateCondition:
@@ -472,7 +485,7 @@ def _quorum_of(state: ClusterState, node: NodeSpec, before: BeforeStop | None, *
     else:
         seen = state.nodes.get(node.node_id) if node.is_broker else None
         is_met, evidence = check_current(quorum, node.node_id, seen)
-    return GateCondition(name="quorum", is_met=is_met, evidence=evidence)
+    return GateCondition(name=QUORUM, is_met=is_met, evidence=evidence)
 
 
 def _serving(cluster: ClusterSpec, state: ClusterState, restarting: Collection[int]) -> list[NodeSpec]:
@@ -504,8 +517,8 @@ def _registered(state: ClusterState, node: NodeSpec, seen: SeenLog | None) -> Ga
     known = node_id in registered.brokers or node_id in (registered.fenced or frozenset())
     unfenced = node_id in registered.unfenced
     status = "registered and unfenced" if unfenced else ("fenced" if known else "not registered, or fenced")
-    refusal = f"; its log shows: {seen.refusal}" if seen is not None and seen.refusal and not unfenced else ""
-    return GateCondition(name=UNFENCED, is_met=unfenced, evidence=f"broker {node_id} is {status}{refusal}")
+    refusal = seen.refusal if seen is not None and not unfenced else ""
+    return GateCondition(name=UNFENCED, is_met=unfenced, evidence=f"broker {node_id} is {status}", log=refusal)
 
 
 def _in_isrs(state: ClusterState, node: NodeSpec, before: BeforeStop | None) -> GateCondition:

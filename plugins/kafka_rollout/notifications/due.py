@@ -17,7 +17,7 @@ from kafka_rollout.gates.gate import GateKind
 from kafka_rollout.run.events import Asked, Begun, TakenOver
 from kafka_rollout.run.projections.approvals import asks_for_decision, who_can_answer
 from kafka_rollout.run.projections.runs import QUIET_S, RunEnd
-from kafka_rollout.run.step_events import GateFailed, GatePassed
+from kafka_rollout.run.step_events import GatePassed
 from kafka_rollout.run.view import GateHistory, GateState, RunView, subject_of
 
 
@@ -229,7 +229,7 @@ def _of_run(cluster: str, run: RunHistory, now: float, times: NotificationTimes)
             yield made.of_end(end)
     elif view.failed is not None:
         if now - view.failed.at >= QUIET_S:  # the report follows in a moment
-            yield made.failed(view.failed.at, f"Step {view.failed.name} failed: {view.failed.reason}")
+            yield made.failed(view.failed.at, f"{view.cause} Step {view.failed.name} failed.".strip())
     elif run.has_lock or now - view.last_at < QUIET_S:
         yield from made.slow_gates(now)
     elif view.has_acted:
@@ -266,14 +266,14 @@ class _Maker:
             return
         decides = asks_for_decision(asked)
         last = self.view.last_act if decides else None
-        failed = self.view.newest(GateFailed) if decides else None
+        cause = self.view.cause if decides else ""
         until = f"{datetime.fromtimestamp(asked.answer_by, UTC):%Y-%m-%d %H:%M} UTC"
         deadline = f"Without an answer until {until}, the task fails." if asked.answer_by else ""
         where = "Open the page" if asked.terminal is None else f"Go to the terminal of {asked.terminal}"
         more = {
             "sentences": _listed(
+                cause,
                 subject,
-                f"Gate {failed.gate}: {failed.message}." if failed is not None else "",
                 deadline,
                 f"Can answer: {', '.join(who_can_answer(asked, self.view.dag_id))}.",
             ),
@@ -291,13 +291,12 @@ class _Maker:
 
     def failed_nodes(self) -> Iterator[Notification]:
         for one in self.view.node_failures:
-            headline, why = f"Node {one.node_id} was stopped and not started again.", one.reason
-            if one.gate:
-                headline, why = f"The gate of node {one.node_id} failed.", f"Gate {one.gate}: {one.reason}."
+            what = f"The gate {one.gate} failed." if one.gate else "It was stopped and not started again."
             remedy = (
                 f"Read the log of node {one.node_id}. The run changes no other node until you answer or continue it."
             )
-            more: dict[str, Any] = {"sentences": (why,), "remedy": remedy, "node": one.node_id}
+            headline = f"Node {one.node_id}: {one.reason.rstrip('.')}."
+            more: dict[str, Any] = {"sentences": (what,), "remedy": remedy, "node": one.node_id}
             yield self.make(NotificationKind.NODE_FAILED, one.number, one.at, headline, **more)
 
     def slow_gates(self, now: float) -> Iterator[Notification]:

@@ -111,13 +111,20 @@ def read_log_excerpt(ports: ReadPorts, node: NodeSpec) -> LogExcerpt:
         return replace(found, problem=error.sentence)
 
 
-def read_last_error(ports: ReadPorts, node: NodeSpec) -> str:
-    """Return the first error that the node's newest process has logged at its end, else its last line."""
+def read_error_line(ports: ReadPorts, node: NodeSpec) -> tuple[str, str]:
+    """Return the first error that the node's newest process has logged at its end, else its last line; and why there is
+    none."""
     try:
         shown = _first_error(ports, node)
     except RolloutError as error:
-        return f"its log cannot be read: {error.sentence}"
-    return f"its log shows: {shown}" if shown else "its log is empty"
+        return "", f"its log cannot be read: {error.sentence}"
+    return shown, "" if shown else "its log is empty"
+
+
+def read_last_error(ports: ReadPorts, node: NodeSpec) -> str:
+    """Return the same as the end of a sentence."""
+    shown, without = read_error_line(ports, node)
+    return without or f"its log shows: {shown}"
 
 
 def _first_error(ports: ReadPorts, node: NodeSpec) -> str:

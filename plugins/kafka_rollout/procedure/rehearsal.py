@@ -19,6 +19,7 @@ from kafka_rollout.control import lock
 from kafka_rollout.coordinator_logs.scan import Damage, LoadVerdict, ReleaseVerdict, ScanResult
 from kafka_rollout.gates.gate import BeforeStop, GateCheck, GateKind
 from kafka_rollout.gates.node import check_after_start, find_lost_leaderships
+from kafka_rollout.gates.reasons import reason_of
 from kafka_rollout.groups.group_records import GroupRecords
 from kafka_rollout.model.acls import Acl, AclDifferences
 from kafka_rollout.model.configs import ConfigCheck, ConfigProblem, DynamicConfigs
@@ -384,7 +385,7 @@ class Rehearsal:
             if not seen.passes:
                 return seen.waits_for
             loaded = check_coordinators(ports, state, node, None, log=read_log(ports, node)) if node.is_broker else None
-            return "" if loaded is None or loaded.is_met else f"{loaded.name}: {loaded.evidence}"
+            return "" if loaded is None else reason_of([loaded])
         except TransientError as error:
             return error.sentence
 

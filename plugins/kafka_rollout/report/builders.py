@@ -13,7 +13,7 @@ from typing import Any
 
 from kafka_rollout.base.errors import TransientError
 from kafka_rollout.base.json_forms import from_json
-from kafka_rollout.base.wording import count, few
+from kafka_rollout.base.wording import count, few, nodes
 from kafka_rollout.control.approval import expected_outage_s
 from kafka_rollout.features.requests import feature_changes
 from kafka_rollout.gates.gate import GateKind, GateRef
@@ -321,8 +321,8 @@ def outcome_of(
             return _after_the_roll(run, state, view, proofs)
     if not changes(view):
         return Outcome.REFUSED, f"Nothing was changed: {refusal_of(plan, view)}"
-    sentence = f"The change to {plan.target} stopped: {_running(state)}. {view.last_failure}".strip()
-    return Outcome.STOPPED, f"{_describe_down(view)}{sentence}"
+    cause = f"{view.cause} " if view.cause else ""
+    return Outcome.STOPPED, f"{cause}{_describe_down(view)}The change to {plan.target} stopped: {_running(state)}."
 
 
 def _describe_down(view: RunView) -> str:
@@ -376,8 +376,10 @@ def _all_run(ports: ClusterPorts, state: ClusterState, release: Release) -> bool
 
 
 def _running(state: ClusterState) -> str:
-    releases = sorted((node_id, str(node.release or "no response")) for node_id, node in state.nodes.items())
-    return ", ".join(f"node {node_id}: {release}" for node_id, release in releases)
+    alike: dict[str, list[int]] = {}
+    for node_id, node in sorted(state.nodes.items()):
+        alike.setdefault(str(node.release or "no response"), []).append(node_id)
+    return ", ".join(f"{nodes(ids)}: {release}" for release, ids in alike.items())
 
 
 def refusal_of(plan: Plan, view: RunView) -> str:
@@ -393,7 +395,7 @@ def refusal_of(plan: Plan, view: RunView) -> str:
         case Approval() as given:
             return f"{given.by} answered '{given.decision}' ({given.reason})."
     approved = any(given.decision == Decision.APPROVED and not why for given, why in view.decisions.values())
-    return view.last_failure or ("the run ended before its first change." if approved else "it was not approved.")
+    return view.cause or ("the run ended before its first change." if approved else "it was not approved.")
 
 
 def find_batches(plan: Plan, view: RunView) -> tuple[BatchReport, ...]:
@@ -525,7 +527,7 @@ def _feature_outcome(run: Run, proofs: Sequence[GateKind]) -> tuple[Outcome, str
     )
     if not changes(view) and (missing or run.plan.blockers):
         why = "; ".join(finding.sentence for finding in run.plan.blockers)
-        return Outcome.REFUSED, f"Nothing was changed: {why or view.locked_out or missing}"
+        return Outcome.REFUSED, f"Nothing was changed: {why or view.cause or missing}"
     if missing:
         return Outcome.STOPPED, f"Some levels are not as requested: {missing}."
     if not wanted:

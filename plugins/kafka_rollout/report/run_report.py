@@ -15,6 +15,7 @@ from kafka_rollout.base.findings import Finding
 from kafka_rollout.base.json_forms import Form, from_json, to_json
 from kafka_rollout.base.wording import count, few
 from kafka_rollout.gates.gate import GateCondition, GateKind
+from kafka_rollout.gates.reasons import reason_of
 from kafka_rollout.metadata_log.outage import (
     Outage,
     expected,
@@ -199,6 +200,8 @@ class FailedGate:
     began_at: float | None
     ended_at: float | None
     message: str
+    reason: str
+    """Why its last check did not pass; the cause first."""
     unmet: tuple[GateCondition, ...]
     """Conditions of its last check."""
     met: int
@@ -387,6 +390,7 @@ def find_failed_gate(report: RunReport) -> FailedGate | None:
         began_at=failed.began_at,
         ended_at=failed.ended_at,
         message=failed.message,
+        reason=reason_of(conditions),
         unmet=tuple(one for one in conditions if not one.is_met),
         met=sum(one.is_met for one in conditions),
     )

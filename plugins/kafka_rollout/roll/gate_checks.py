@@ -9,7 +9,6 @@ from functools import cache
 
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.base.findings import Finding
-from kafka_rollout.base.wording import few
 from kafka_rollout.control import lock
 from kafka_rollout.control.approval import accepted_doubts
 from kafka_rollout.control.claims import recording_lockout, refuse_other_claims
@@ -19,7 +18,6 @@ from kafka_rollout.gates import whole_cluster as cluster_gates
 from kafka_rollout.gates.counters import no_metadata_errors
 from kafka_rollout.gates.gate import (
     HELD_INTERVAL_S,
-    PROCESS,
     BeforeStop,
     Gate,
     GateCheck,
@@ -31,6 +29,7 @@ from kafka_rollout.gates.gate import (
     WatchState,
     WatchStatus,
 )
+from kafka_rollout.gates.reasons import PROCESS, name_once
 from kafka_rollout.gates.whole_cluster import check_before_controllers_stop
 from kafka_rollout.groups.findings import find_unserved_on_path
 from kafka_rollout.groups.group_records import conversion_conditions, no_members_condition
@@ -40,7 +39,7 @@ from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.model.unclean_elections import UNKNOWN_ELECTIONS
 from kafka_rollout.observation.cluster_ports import ClusterPorts, ReadPorts, observe_some, read_current_levels
-from kafka_rollout.observation.node_logs import read_broker_log, read_last_error, read_log_excerpt, with_log_errors
+from kafka_rollout.observation.node_logs import read_broker_log, read_error_line, read_log_excerpt, with_log_errors
 from kafka_rollout.observation.node_steps import (
     NodeStepState,
     check_coordinators,
@@ -372,15 +371,16 @@ def _missed_deletions(
 
 def _with_last_error(run: ReadRun, node: NodeSpec, seen: GateCheck) -> GateCheck:
     """The log of an exited process shows the reason, which the decision request needs."""
-    shown = read_last_error(run.ports, node)
+    line, without = read_error_line(run.ports, node)
     events = run.history.events()
+    more = [without] if without else []
     if run.plan.lowering is Lowering.OFFLINE and (
         advice := describe_lost_disk(events, run.plan, node.node_id) or describe_unreached(events, node.node_id)
     ):
-        shown = f"{advice}; {shown}"
+        more.append(advice)
     conditions = tuple(
-        replace(condition, evidence=f"{condition.evidence}; {shown}") if condition.name == PROCESS else condition
-        for condition in seen.conditions
+        replace(one, evidence="; ".join([one.evidence, *more]), log=line) if one.name == PROCESS else one
+        for one in seen.conditions
     )
     return replace(seen, conditions=conditions)
 
@@ -571,14 +571,14 @@ def wait_for_gates(
 def gate_failure(plan: Plan, gates: Sequence[Gate], watches: Sequence[GateWatch]) -> RefusedError:
     """Return the error about the gates that have failed, with the ways to continue."""
     failed = [
-        f"The gate {gate.name} {watch.status.message}."
+        (f"The gate {gate.name}", watch.status.message)
         for gate, watch in zip(gates, watches, strict=True)
         if watch.status is not None and watch.status.state is WatchState.FAILED
     ]
     ways = "wait on, or retry the node" if not plan.changes_release else "wait on, retry the node, or roll back"
     if plan.lowering is Lowering.OFFLINE:
         ways = "fix the cause, then continue the same run"
-    return RefusedError(" ".join(failed), remedy=f"No other node is changed. Next: {ways}.")
+    return RefusedError(f"{name_once(failed)}.", remedy=f"No other node is changed. Next: {ways}.")
 
 
 def log_of(node_id: int) -> str:
@@ -613,12 +613,18 @@ def check_gates(
 def _joined(gates: Sequence[Gate], watches: Sequence[GateWatch]) -> WatchStatus:
     found = [(gate, watch.status) for gate, watch in zip(gates, watches, strict=True) if watch.status is not None]
     for state in (WatchState.WAITING, WatchState.FAILED, WatchState.PASSED):
-        of_state = [(gate, status.message) for gate, status in found if status.state is state]
+        of_state = [(gate, status) for gate, status in found if status.state is state]
         if of_state and len(gates) == 1:
-            return WatchStatus(state=state, message=of_state[0][1])
+            return of_state[0][1]
         if of_state:
-            shown = few([f"{gate.name} {message}" for gate, message in of_state], limit=3)
-            return WatchStatus(state=state, message=shown)
+            message, reason = (
+                name_once([(gate.name, text) for gate, text in texts])
+                for texts in (
+                    [(gate, status.message) for gate, status in of_state],
+                    [(gate, status.reason) for gate, status in of_state if status.reason],
+                )
+            )
+            return WatchStatus(state=state, message=message, reason=reason)
     raise ValueError("No gate was checked.")
 
 
@@ -632,5 +638,5 @@ def record_outcome(ports: ClusterPorts, ref: GateRef, seen: GateCheck, status: W
     ports.run.record(
         GatePassed(ref=ref, gate=seen.gate, message=status.message)
         if status.state is WatchState.PASSED
-        else GateFailed(ref=ref, gate=seen.gate, message=status.message)
+        else GateFailed(ref=ref, gate=seen.gate, message=status.message, reason=status.reason)
     )

@@ -66,7 +66,8 @@ def roll_release_steps(
         continues=continues,
     )
     done = walk.go()
-    _record_end(run.ports, Rolled(target=run.plan.target) if done else StoppedByOperator(target=run.plan.target))
+    stopped = StoppedByOperator(target=run.plan.target, asks=walk.asks)
+    _record_end(run.ports, Rolled(target=run.plan.target) if done else stopped)
     return done
 
 
@@ -87,7 +88,8 @@ def roll_back(
         continues=continues,
     )
     done = walk.go()
-    _record_end(run.ports, RolledBack(target=run.plan.source) if done else StoppedByOperator(target=run.plan.source))
+    stopped = StoppedByOperator(target=run.plan.source, asks=walk.asks)
+    _record_end(run.ports, RolledBack(target=run.plan.source) if done else stopped)
     return done
 
 
@@ -139,6 +141,7 @@ class _Walk:
     took: list[float] = field(default_factory=list)  # seconds of each batch
     left: int = field(init=False)  # batches
     has_replaced: bool = False
+    asks: str = ""  # why it has ended, if only an approver can continue it
 
     def __post_init__(self) -> None:
         run = self.roll.run
@@ -213,6 +216,7 @@ class _Walk:
 
     def _ask(self, what: ApprovalOf, why: str) -> None:
         if self.continues is None or not self.continues(what, why, self.has_replaced):
+            self.asks = why
             raise _StopAskedError
 
     def _policy(self, kind: GateKind) -> GatePolicy:

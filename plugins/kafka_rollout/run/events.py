@@ -354,6 +354,8 @@ class StoppedByOperator(Event, kind="stopped-by-person"):
 
     target: Release
     """The release it went to."""
+    asks: str = ""
+    """Why it waits for the answer of an approver, which the next call brings; empty if it waits for none."""
 
 
 class ControlAsked(Event):

@@ -178,8 +178,7 @@ class GateChecked(Event, kind="gate"):
     def line(self, words: Words) -> str:
         if self.check.passes:
             return ""
-        first, *more = self.check.waits_for.split("; ")
-        return f"{words.gate(self.ref)}: {first}" + (f" (and {len(more)} more)" if more else "")
+        return f"{words.gate(self.ref)}: {self.check.waits_for}"
 
 
 class LogSeen(Event, kind="log-seen"):
@@ -211,8 +210,15 @@ class GatePassed(GateEnded, kind="gate-held"):
 class GateFailed(GateEnded, kind="gate-failed"):
     """A gate did not pass: its timeout expired, or its node cannot pass any more."""
 
+    reason: str = ""
+    """Why, without the time that it took."""
+
+    @property
+    def sentence(self) -> str:
+        return f"Gate {self.gate} {self.message.rstrip('.')}."
+
     def line(self, words: Words) -> str:
-        return f"{words.gate(self.ref)}: the gate failed: {self.message}"
+        return f"{words.gate(self.ref)}: the gate {self.message}"
 
 
 class Rehearsed(Event, kind="rehearsal"):

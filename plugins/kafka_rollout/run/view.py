@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from kafka_rollout.gates.gate import ANSWERS, PROCESS, GateCheck, GateKind, GateRef
+from kafka_rollout.gates.gate import GateCheck, GateKind, GateRef
+from kafka_rollout.gates.reasons import ANSWERS, PROCESS
 from kafka_rollout.metadata_log.outage import Outage
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.releases.facts import Release
@@ -272,11 +273,15 @@ class RunView:
     lock_is_broken: bool = False
     """An approver broke the lock of the run, and no person has continued it since."""
     problem: str = ""
-    """The newest failure of a gate or of an approval, as a sentence."""
+    """The newest failure of a gate, an approval or a step, as a sentence.
+
+    It is over when a node is stopped or started, a gate passes, or another step begins after a failed one."""
     ended_by_operator: bool = False
     """An operator stopped the run, and it did not continue since."""
     state_in_airflow: str = ""
     """`EndedInAirflow.state`, if no task of the run began since."""
+    asks: str = ""
+    """Why it waits then for an approver's answer, which the next call brings."""
     stop_has_begun: bool = False
     """The stop of all nodes or controllers by a downgrade has begun, and was not undone."""
     has_no_return: bool = False
@@ -422,8 +427,8 @@ class RunView:
         return compared
 
     @property
-    def last_failure(self) -> str:
-        """Why the run stopped, as a sentence; empty if the history does not contain the reason."""
+    def cause(self) -> str:
+        """Why the run stopped or asks, as a sentence, for every reader; empty if the history does not contain it."""
         return self.locked_out or self.problem
 
     @property
@@ -436,6 +441,24 @@ class RunView:
     def unfinished_stop(self) -> Stopping | None:
         """The last stop request, if the node was not started since."""
         return self.last_act if isinstance(self.last_act, Stopping) else None
+
+    @property
+    def nodes_not_up(self) -> Mapping[int, str]:
+        """Node id → why it is not up, of those that the run stopped or started, by the newest check of their gate.
+
+        A node that no check has seen since its start is not up.
+        """
+        found = dict.fromkeys(self.down, "it was asked to stop and was not started")
+        checks = {gate.ref: gate.checks for gate in self.open_gates if gate.ref.kind is GateKind.AFTER_START}
+        for node in {node.node_id: node for node in self.nodes.values()}.values():  # the newest of each
+            if not node.is_down or node.node_id in found:
+                continue
+            gate = GateRef(kind=GateKind.AFTER_START, release_step=node.release_step, node_id=node.node_id)
+            if not (seen := checks.get(gate, ())):
+                found[node.node_id] = "it was started, and no check has seen it since"
+            elif any(one.name in {PROCESS, ANSWERS} and not one.is_met for one in seen[-1].conditions):
+                found[node.node_id] = seen[-1].waits_for
+        return found
 
     @property
     def open_gates(self) -> tuple[GateHistory, ...]:
@@ -480,6 +503,8 @@ class RunView:
         self._set(event, began)
         self.part = None if event.batch is None else (event.step, event.batch)
         if event.step != STOP_TRAFFIC:
+            if self.failed is not None:
+                self.problem = ""
             self.failed = None
             self.lock_is_broken = False
             self.state_in_airflow = ""
@@ -503,10 +528,19 @@ class RunView:
             self.finished.add(event.step)
         elif event.outcome is StepOutcome.FAILED:
             self.failed = event
+            if not self._is_known(event):
+                self.problem = event.reason
             if isinstance(self.last_act, Stopping):
                 self._fail(event, self.last_act.node_id, event.reason)
             for node in [one for one in self.nodes.values() if one.stage in UNDER_WAY]:
                 self._node(node.release_step, node.node_id, event.at, NodeStage.FAILED, note=event.reason)
+
+    def _is_known(self, event: StepEnded) -> bool:
+        """Return whether the step failed by the problem that is known, or by an approver's decision about it."""
+        said = self.problem.removesuffix(".").removeprefix("Gate ")
+        decided = self.newest(Approval, GateFailed, Voided)
+        is_decided = isinstance(decided, Approval) and decided.what is ApprovalOf.FAILED_GATE
+        return bool(self.problem) and (is_decided or said in event.reason)
 
     def _fail(self, event: Event, node_id: int, reason: str, gate: str = "") -> None:
         number = len(self.events) - 1
@@ -591,10 +625,10 @@ class RunView:
         self.locked_out, self.lock_is_broken = "", False
 
     def _operator(self, event: StoppedByOperator) -> None:
-        self.ended_by_operator, self.requested = True, None
+        self.ended_by_operator, self.requested, self.asks = True, None, event.asks
 
     def _continues(self, event: Event) -> None:
-        self.ended_by_operator = False
+        self.ended_by_operator, self.asks = False, ""
 
     def _in_airflow(self, event: EndedInAirflow) -> None:
         self.state_in_airflow, self.requested = event.state, None
@@ -635,7 +669,7 @@ class RunView:
                 self._node(*key, event.at, NodeStage.STARTING, is_down=True, **times)
 
     def _touched(self, event: Stopping | Started) -> None:
-        self.last_act, self.failed = event, None
+        self.last_act, self.failed, self.problem = event, None, ""
         self._close_question()
         self.opened = {ref: begin for ref, begin in self.opened.items() if ref.node_id != event.node_id}
         self.passed = {ref for ref in self.passed if ref.node_id != event.node_id}
@@ -677,14 +711,14 @@ class RunView:
         if isinstance(event, GatePassed):
             self.opened.pop(event.ref, None)
             self.passed.add(event.ref)
-            self.locked_out = ""
+            self.locked_out = self.problem = ""
             self._close_question()
-        else:
+        elif isinstance(event, GateFailed):
             self.passed.discard(event.ref)
             self._open(event.ref, gate)
-            self.problem = f"Gate {event.gate}: {event.message}."
+            self.problem = event.sentence
             if event.ref.node_id is not None:
-                self._fail(event, event.ref.node_id, event.message, event.gate)
+                self._fail(event, event.ref.node_id, event.reason or event.message, event.gate)
 
     def _gate_of_node(self, event: GateChecked | GateEnded) -> None:
         """Let a node follow its gates."""
@@ -699,7 +733,7 @@ class RunView:
             case GatePassed() if event.ref.kind is GateKind.AFTER_START:
                 self._node(*key, event.at, NodeStage.DONE, passed_at=event.at, is_down=False)
             case GateFailed():
-                self._node(*key, event.at, NodeStage.FAILED, note=event.message)
+                self._node(*key, event.at, NodeStage.FAILED, note=event.reason or event.message)
 
     def _all_stop(self, event: OfflineStopping) -> None:
         self.switch, self.stop_has_begun = event, True

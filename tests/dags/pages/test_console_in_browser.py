@@ -16,10 +16,11 @@ from playwright.sync_api import Page, Route, expect
 from kafka_rollout.airflow.approvals.airflow_records import request_name
 from kafka_rollout.base.json_forms import to_json
 from kafka_rollout.console.run_console import summarize
-from kafka_rollout.gates.gate import PROCESS, GateCondition, GateKind
+from kafka_rollout.gates.gate import GateCondition, GateKind
+from kafka_rollout.gates.reasons import PROCESS
 from kafka_rollout.model.state import PartitionState, RegisteredNodes
 from kafka_rollout.run.events import Approval, ApprovalOf, Decision
-from kafka_rollout.run.step_events import GateChecked
+from kafka_rollout.run.step_events import GateChecked, GateFailed
 from tests.console_scenes import DAG, RUN, Scene, cluster_of, failing_upgrade, stage, stopped_downgrade
 from tests.dags.pages.page_client import PREFIX, serve_page, sign_in
 from tests.integration.harness.airflow.pages import no_serious_violation, open_page, sizes_and_themes
@@ -120,16 +121,21 @@ def test_a_decision_names_the_process_that_is_gone_before_what_is_counted(
 ) -> None:
     scene = failing_upgrade(cluster_of(6), now=time.time(), done=4)
     checked = next(event for event in reversed(scene.events) if isinstance(event, GateChecked))
-    gone = GateCondition(name=PROCESS, is_met=False, evidence="no process; its log shows: figures: Not a directory")
+    gone = GateCondition(name=PROCESS, is_met=False, evidence="no process", log="figures: Not a directory")
     release = GateCondition(name="release", is_met=False, evidence="app-info did not respond")
     seen = replace(checked.check, conditions=(gone, release, *checked.check.conditions))
     scene.events[scene.events.index(checked)] = replace(checked, check=seen)
+    failed = next(event for event in scene.events if isinstance(event, GateFailed))
+    message = f"failed after 61 s: {seen.waits_for}"
+    scene.events[scene.events.index(failed)] = replace(failed, message=message, reason=seen.waits_for)
     stage(scene, tmp_path, monkeypatch)
     with serve_page(tmp_path, monkeypatch, users=USERS) as client:
         Site(client=client, scene=scene).open(page)
-        facts = page.get_by_role("region", name="What needs a human").locator("dl").first
-        expect(facts).to_contain_text(re.compile("Not met: process.*figures: Not a directory.*212 left"))
-        expect(facts).not_to_contain_text("app-info")
+        needed = page.get_by_role("region", name="What needs a human")
+        cause = "its log shows: figures: Not a directory (no process); 2 more conditions need it"
+        expect(needed.locator(".why").first).to_contain_text(f"failed after 61 s: process: {cause}")
+        expect(needed).not_to_contain_text("app-info")
+        expect(page.locator("main, body").first.get_by_text("app-info")).to_be_hidden()
         page.unroute_all()
         page.goto("about:blank")
 
@@ -138,6 +144,7 @@ def test_what_needs_a_human_comes_first_with_its_trend_and_the_consequences(site
     site.open(page)
     first = page.locator("article > section, article > div").nth(1)
     expect(first).to_have_attribute("aria-label", "What needs a human")
+    expect(first).to_contain_text("Gate after node 102 failed after 360 s: in every ISR it was in: not yet in 212 ISRs")
     expect(first).to_contain_text("orders: gate after node 102 failed. How to continue?")
     expect(first).to_contain_text("212 left; 5 min 00 s before: 1,310 ↓ it decreases")
     expect(first).to_contain_text("The run stopped node 102, whose gate has not passed since.")

@@ -146,7 +146,8 @@ def test_a_failed_node_and_its_decision_are_told_in_order_and_html_of_a_client_s
     )
     assert sender.run() == "success"
     assert sender.posted == ["node-failed", "decision-pending"]
-    assert sender.subjects == ["fake: The gate of node 3 failed.", "fake: A run waits for a decision."]
+    assert sender.subjects[0].startswith("fake: Node 3: group <img src=x>")
+    assert sender.subjects[1:] == ["fake: A run waits for a decision."]
     assert "&lt;img src=x&gt;\\nX" in text_of(sender.mail.mails[0])
 
 

@@ -13,6 +13,7 @@ import pytest
 from kafka_rollout.base.lease import CallState, Lock
 from kafka_rollout.console.cluster_status import ClusterStatus, Phase, RunState, build_status, phase_of
 from kafka_rollout.gates.gate import GateCheck, GateCondition, GateKind, GateRef
+from kafka_rollout.gates.reasons import ANSWERS, IN_ISRS, PROCESS
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import (
@@ -59,7 +60,7 @@ STARTED = Started(at=AT + 80, node_id=3, release_step=STEP, release=R431, pid=7,
 WAITS = GateCheck(
     gate="after node 3", at=AT + 90, conditions=(GateCondition(name="isr", is_met=False, evidence="2 of 3"),)
 )
-FAILED = GateFailed(at=AT + 700, ref=GATE, gate="after node 3", message="failed after 600 s; waits for isr: 2 of 3")
+FAILED = GateFailed(at=AT + 700, ref=GATE, gate="after node 3", message="failed after 600 s: isr: 2 of 3")
 DECIDE = Asked(
     what=ApprovalOf.FAILED_GATE,
     at=AT + 701,
@@ -86,6 +87,10 @@ def end(outcome: str, at: float) -> RunEnd:
 
 def status(*runs: RunState, now: float = AT + 1000, lock: Lock | None = None) -> ClusterStatus:
     return build_status("orders", runs, lock, now)
+
+
+def message(found: ClusterStatus, kind: str) -> str:
+    return next(one.message for one in found.conditions if one.type == kind)
 
 
 def condition(found: ClusterStatus, kind: str) -> tuple[str, str]:
@@ -238,15 +243,64 @@ def test_plans_of_the_shell_and_dry_runs_are_not_the_run_of_a_cluster() -> None:
     assert status(plan, dry).phase is Phase.IDLE
 
 
+def down(at: float, log: str = "") -> GateChecked:
+    conditions = (
+        GateCondition(name=PROCESS, is_met=False, evidence="no process", log=log),
+        GateCondition(name=ANSWERS, is_met=False, evidence="no response"),
+        GateCondition(name=IN_ISRS, is_met=False, evidence="not yet in 2 ISRs"),
+    )
+    return GateChecked(at=at, ref=GATE, check=GateCheck(gate="after node 3", at=at, conditions=conditions))
+
+
+def test_a_node_that_does_not_come_up_counts_as_stopped_with_the_line_of_its_own_log() -> None:
+    begun = (*ROLL, STOPPING, STARTED)
+    unseen = status(run(*begun, has_lock=True))
+    assert condition(unseen, "NodeStopped") == ("True", "NodeNotUp")
+    found = status(run(*begun, down(AT + 90, "Invalid maximum heap size"), has_lock=True))
+    assert message(found, "NodeStopped") == (
+        "Node 3: process: its log shows: Invalid maximum heap size (no process); 2 more conditions need it."
+    )
+    back = (*ROLL, STOPPING, STARTED, down(AT + 90), approval(AT + 95, ApprovalOf.ROLL_BACK))
+    returned = Started(at=AT + 99, node_id=3, release_step="4.3.1-to-3.9.1", release=R391, pid=8, seconds=1.0)
+    ref = replace(GATE, release_step="4.3.1-to-3.9.1")
+    passed = GatePassed(at=AT + 120, ref=ref, gate="after node 3", message="passed")
+    assert condition(status(run(*back, returned, passed, has_lock=True)), "NodeStopped") == ("False", "EveryNodeUp")
+
+
+def test_a_run_that_waits_at_its_pause_is_continued_with_the_name_of_an_approver() -> None:
+    pause = "The first node is done. Check it."
+    paused = status(run(*ROLL, STOPPING, STARTED, StoppedByOperator(at=AT + 200, target=R431, asks=pause)))
+    assert (paused.phase, message(paused, "NeedsHuman")) == (Phase.PAUSED, pause)
+    clear = "Clear the failed task of run manual__1 of the DAG kafka_upgrade_orders in Airflow"
+    assert clear in paused.next_action
+    of_shell = run(SHELL, PLANNED, approval(AT + 20), STOPPING, StoppedByOperator(at=AT + 200, target=R431, asks=pause))
+    again = "`kafka-rollout upgrade --cluster orders --run manual__1 --as NAME --reason TEXT`"
+    assert again in status(of_shell).next_action
+    stopped = run(SHELL, PLANNED, approval(AT + 20), STOPPING, StoppedByOperator(at=AT + 200, target=R431))
+    assert "`kafka-rollout upgrade --cluster orders --run manual__1`" in status(stopped).next_action
+
+
+def test_a_failure_is_over_when_its_node_starts_again() -> None:
+    again = replace(STARTED, at=AT + 800)
+    view = RunView.of([*ROLL, STOPPING, STARTED, FAILED])
+    assert view.cause == "Gate after node 3 failed after 600 s: isr: 2 of 3."
+    said = f"The {view.cause.replace('Gate', 'gate', 1)} No other node is changed."
+    assert RunView.of([*view.events, failed_step("roll", said, at=AT + 710)]).cause == view.cause
+    assert RunView.of([*view.events, again]).cause == ""
+    other = failed_step("roll", "The host of node 4 does not respond.", at=AT + 900)
+    assert RunView.of([*view.events, again, other]).cause == "The host of node 4 does not respond."
+
+
 def test_a_failed_gate_and_a_stopped_node_are_conditions() -> None:
     waiting = status(run(*ROLL, STOPPING, STARTED, GateChecked(at=AT + 90, ref=GATE, check=WAITS), has_lock=True))
     assert condition(waiting, "GatePassed") == ("False", "ConditionsNotMet")
-    assert condition(waiting, "NodeStopped")[0] == "False"
+    assert condition(waiting, "NodeStopped")[0] == "False", "its process responds"
     assert waiting.node is not None
     assert waiting.node.id == 3
     failed = status(run(*ROLL, STOPPING, FAILED, DECIDE, has_lock=True))
     assert condition(failed, "GatePassed") == ("False", "Failed")
     assert condition(failed, "NodeStopped") == ("True", "StopNotFinished")
+    assert message(failed, "NeedsHuman").startswith("Gate after node 3 failed after 600 s: isr: 2 of 3. orders: gate")
     passed = GatePassed(at=AT + 99, ref=GATE, gate="after node 3", message="passed")
     done = status(run(*ROLL, STOPPING, STARTED, passed, has_lock=True))
     assert (condition(done, "GatePassed")[0], done.node, done.nodes.done) == ("True", None, 1)

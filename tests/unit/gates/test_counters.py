@@ -10,8 +10,6 @@ import yaml
 
 from kafka_rollout.gates.counters import (
     AGREES,
-    DIRECTORIES,
-    NO_ERRORS,
     ExpectedErrors,
     controller_agrees,
     expected_counters,
@@ -19,6 +17,7 @@ from kafka_rollout.gates.counters import (
 )
 from kafka_rollout.gates.gate import GateCheck, GateCondition
 from kafka_rollout.gates.node import check_after_start, check_before_stop
+from kafka_rollout.gates.reasons import DIRECTORIES, NO_ERRORS
 from kafka_rollout.model.counters import COUNTERS
 from kafka_rollout.model.node_log import LogPart, directories_fault, read_part
 from kafka_rollout.model.state import ClusterState, NodeMetrics, RegisteredNodes

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.json_forms import from_json, to_json
-from kafka_rollout.gates.gate import PROCESS, GateCheck, GateCondition, GatePolicy, GateWatch, WatchState
+from kafka_rollout.gates.gate import GateCheck, GateCondition, GatePolicy, GateWatch, WatchState
+from kafka_rollout.gates.reasons import PROCESS
 
 
 def _checked(is_met: bool) -> GateCheck:

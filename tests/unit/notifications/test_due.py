@@ -61,7 +61,7 @@ ASKED = Asked(
 GATE = GateRef(kind=GateKind.AFTER_START, release_step=STEP, node_id=3)
 BEFORE = GateRef(kind=GateKind.BEFORE_STOP, release_step=STEP, node_id=3)
 GATE_FAILED = GateFailed(
-    at=AT + 700, ref=GATE, gate="after node 3", message="failed after 600 s; waits for isr: 2 of 3"
+    at=AT + 700, ref=GATE, gate="after node 3", message="failed after 600 s: isr: 2 of 3", reason="isr: 2 of 3"
 )
 DECIDE = Asked(
     what=ApprovalOf.FAILED_GATE,
@@ -170,8 +170,8 @@ def test_a_failed_gate_is_a_failed_node_and_a_decision_with_its_reason() -> None
         NotificationKind.DECISION_PENDING,
         3,
     )
-    assert failed.sentences == ("Gate after node 3: failed after 600 s; waits for isr: 2 of 3.",)
-    assert failed.sentences[0] in decision.sentences
+    assert (failed.headline, failed.sentences) == ("Node 3: isr: 2 of 3.", ("The gate after node 3 failed.",))
+    assert decision.sentences[0] == "Gate after node 3 failed after 600 s: isr: 2 of 3."
     assert decision.remedy == "Open the page and answer: Wait on, Retry, Roll back, Stop here."
 
 
@@ -180,7 +180,9 @@ def test_a_node_that_was_stopped_and_not_started_is_named() -> None:
         at=AT + 70, step="replace", outcome=StepOutcome.FAILED, reason="Unit kafka of broker-3 does not start."
     )
     failed, run_failed = due(BEGUN, STOPPING, task_failed, now=AT + 300)
-    assert (failed.kind, failed.node, failed.sentences) == (NotificationKind.NODE_FAILED, 3, (task_failed.reason,))
+    assert (failed.kind, failed.node) == (NotificationKind.NODE_FAILED, 3)
+    assert failed.headline == "Node 3: Unit kafka of broker-3 does not start."
+    assert failed.sentences == ("It was stopped and not started again.",)
     assert run_failed.kind is NotificationKind.RUN_FAILED
 
 
@@ -271,7 +273,7 @@ def test_a_failed_task_is_a_failed_run_when_no_report_follows_and_the_same_when_
     traffic_stopped = StepEnded(at=AT + 19, step="stop_traffic", outcome=StepOutcome.DONE)
     (reported,) = due(BEGUN, task_failed, traffic_stopped, now=AT + 125, end=end("stopped", AT + 20))
     assert failed.key == reported.key
-    assert failed.sentences[0] == "Step plan failed: No broker responded."
+    assert failed.sentences[0] == "No broker responded. Step plan failed."
 
 
 def test_a_run_that_continued_after_its_report_has_not_ended_and_can_fail_again() -> None:

@@ -45,12 +45,12 @@ def test_nodes_are_counted_over_all_release_steps_and_the_way_back_is_told_apart
 
 def test_a_waiting_gate_says_why_and_a_passed_one_what_is_left() -> None:
     progress = Progress()
-    waiting = waits(15, "in every ISR: 2 of 3", "quorum: 5 behind")
+    waiting = waits(15, "in ISRs: 2 of 3", "quorum: 5 behind")
     events = [stopping(10, FIRST), started(12, FIRST), waiting, waiting, held(30, FIRST)]
     assert list(progress.lines(plan(), events)) == [
         "node 1 of 4 (controller-101 to 3.4.1): stopping",
         "node 1 of 4 (controller-101 to 3.4.1): started",
-        "node 1 of 4 (controller-101 to 3.4.1) is started and waits for its gate: in every ISR: 2 of 3 (and 1 more)",
+        "node 1 of 4 (controller-101 to 3.4.1) is started and waits for its gate: in ISRs: 2 of 3; quorum: 5 behind",
         "node 1 of 4 (controller-101 to 3.4.1): done in 20 s, about 1 min 00 s for the 3 nodes left",
     ]
     assert list(progress.lines(plan(), events)) == [], "nothing is reported twice"

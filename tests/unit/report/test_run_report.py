@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import re
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli.answers import TerminalAnswers
 from kafka_rollout.cli.run import ShellServices, run_procedure
 from kafka_rollout.console.cluster_status import Phase
+from kafka_rollout.console.run_console import build_console
 from kafka_rollout.model.state import PartitionState
 from kafka_rollout.notifications.due import ClusterHistory, NotificationKind, RunHistory, due_notifications
 from kafka_rollout.observation.cluster_ports import ClusterPorts
@@ -249,12 +251,20 @@ def test_a_run_that_stopped_its_first_node_and_cannot_start_it_says_so(
         run_procedure(UPGRADE, ports, Request(target=R431, scan=False, rehearse=False), answers, services)
     report = write_run_report(Run(ports, ports.run.load_plan()))[0]
     assert report.outcome is Outcome.STOPPED
-    assert report.sentence.startswith(
-        "Node 2 is stopped and was not started. The change to 4.3.1 stopped: node 1: 3.9.1"
+    cause = "There is no space left on the device. Make space."
+    assert report.sentence == (
+        f"{cause} Node 2 is stopped and was not started. The change to 4.3.1 stopped: nodes 1, 3, 11, 12, 13: 3.9.1, "
+        "node 2: no response."
     )
     assert "rollback" in report.next_action
-    status, _ = read_run_status("fake", ports.run_id, Settings.from_environment())
+    status, run = read_run_status("fake", ports.run_id, Settings.from_environment())
     assert (status.phase, status.needs_human, status.node and status.node.id) == (Phase.FAILED, True, 2)
+    conditions = {one.type: one.message for one in status.conditions}
+    assert conditions["NeedsHuman"] == build_console(run, status).why == report.sentence
+    assert conditions["NodeStopped"] == "Node 2: it was asked to stop and was not started."
+    history = RunHistory(run_id=run.run_id, view=run.view, end=run.end)
+    failed, ended = due_notifications(ClusterHistory(cluster="fake", runs=(history,)), now=time.time())
+    assert (failed.headline, ended.sentences[0]) == (f"Node 2: {cause}", report.sentence)
 
 
 def test_the_end_of_a_run_is_read_from_its_stored_end(ports: ClusterPorts) -> None:

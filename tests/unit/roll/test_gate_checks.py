@@ -11,6 +11,7 @@ from kafka_rollout.base.internal_topics import GROUPS_TOPIC
 from kafka_rollout.control.approval import accept_doubts
 from kafka_rollout.gates.coordinators import LOADING, ids_for
 from kafka_rollout.gates.gate import GateKind, GatePolicy, GateRef
+from kafka_rollout.gates.reasons import IN_ISRS
 from kafka_rollout.groups.group_records import GroupRecords
 from kafka_rollout.model.configs import DynamicConfigs
 from kafka_rollout.model.plan import Plan
@@ -64,7 +65,8 @@ def test_a_gate_that_never_holds_fails_and_says_what_it_waited_for(
     cluster.catch_up_rounds = 10_000
     replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, 12)))
     heard: list[str] = []
-    with pytest.raises(RefusedError, match=r"after node 12 failed after .*in every ISR it was in"):
+    reason = r"after node 12 failed after 30 s: quorum: \d+ records behind the leader; 3 more conditions need it\."
+    with pytest.raises(RefusedError, match=reason):
         wait_for_gate(
             Run(ports, plan),
             AFTER.resolve(plan, ports.cluster),
@@ -146,7 +148,8 @@ def test_a_node_that_was_down_for_longer_than_deletions_are_kept_needs_an_approv
     replace_node(NodeRun(Run(ports, plan), *step))
     gate = AFTER.resolve(plan, ports.cluster)
     cluster.nodes[12].behind = 10_000  # its start is of now, and it reads for 25 hours
-    assert "not yet in" in check_gate(Run(ports, plan), gate).waits_for
+    (isrs,) = (one for one in check_gate(Run(ports, plan), gate).conditions if one.name == IN_ISRS)
+    assert "not yet in" in isrs.evidence
     cluster.add_partition("alone", 0, [12], min_isr=1)  # no other broker has cleaned it
     before = ports.run.load_before_stop(RELEASE_STEP, 12)
     assert before is not None

@@ -12,7 +12,8 @@ import pytest
 from kafka_rollout.base.errors import TransientError
 from kafka_rollout.control.approval import record_approval
 from kafka_rollout.gates.counters import REMOTE_REQUESTS
-from kafka_rollout.gates.gate import PROCESS, Gate, GateKind, GatePolicy, GateRef, GateWatch
+from kafka_rollout.gates.gate import Gate, GateKind, GatePolicy, GateRef, GateWatch
+from kafka_rollout.gates.reasons import PROCESS
 from kafka_rollout.gates.remote_storage import CONDITION, KAFKA_MANAGER, SYSTEM_ENABLE
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.state import NodeFeatures, NodeMetrics, PartitionState, QuorumState, RegisteredNodes

@@ -97,7 +97,7 @@ def test_a_value_that_rises_stops_the_run_before_the_next_node_until_it_falls(
 def test_a_condition_that_stays_unmet_fails_the_gate_after_its_timeout(cluster: FakeCluster, planned: Planned) -> None:
     ports, plan = planned()
     cluster.outside["lag"] = [BAD]
-    with pytest.raises(RefusedError, match="waits for condition lag: 9, required < 5"):
+    with pytest.raises(RefusedError, match="failed after 30 s: condition lag: 9, required < 5"):
         roll_release_steps(Run(ports, plan), QUICK)
     assert cluster.stops == []
 

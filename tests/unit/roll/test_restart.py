@@ -10,7 +10,8 @@ import pytest
 from kafka_rollout.base.errors import RefusedError, UserError
 from kafka_rollout.control.approval import record_approval
 from kafka_rollout.gates.gate import BeforeStop, GateKind, GatePolicy
-from kafka_rollout.gates.node import NEW_PROCESS, state_before_stop
+from kafka_rollout.gates.node import state_before_stop
+from kafka_rollout.gates.reasons import NEW_PROCESS
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.state import ProcessState

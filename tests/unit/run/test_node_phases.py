@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_rollout.gates.gate import PROCESS, GateCondition, GateKind, GateRef
+from kafka_rollout.gates.gate import GateCondition, GateKind, GateRef
+from kafka_rollout.gates.reasons import PROCESS
 from kafka_rollout.run.node_status import NodeStatus, node_statuses
 from kafka_rollout.run.step_events import GatePassed, PreparingStop, Started, Stopped, Stopping, StopPrepared
 from kafka_rollout.run.view import NodeStage, RunView

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_rollout.gates.gate import ANSWERS, PROCESS, GateCheck, GateCondition, GateKind, GateRef
-from kafka_rollout.gates.node import CAUGHT_UP, IN_ISRS, UNFENCED
+from kafka_rollout.gates.gate import GateCheck, GateCondition, GateKind, GateRef
+from kafka_rollout.gates.reasons import ANSWERS, CAUGHT_UP, IN_ISRS, PROCESS, UNFENCED
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import (

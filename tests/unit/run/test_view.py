@@ -204,11 +204,11 @@ def test_what_stopped_a_run_is_the_lock_before_a_gate_that_failed() -> None:
     locked = LockedOut(sentence="Run x holds the lock.")
     approved = Approval(what=ApprovalOf.ROLL, by="anna", decision=Decision.APPROVED, reason="x", plan_hash="h")
 
-    assert RunView.of([failed]).last_failure == "Gate after node 2: gives up."
-    assert RunView.of([failed, locked]).last_failure == "Run x holds the lock."
-    assert RunView.of([locked, approved]).last_failure == ""
+    assert RunView.of([failed]).cause == "Gate after node 2 gives up."
+    assert RunView.of([failed, locked]).cause == "Run x holds the lock."
+    assert RunView.of([locked, approved]).cause == ""
     voided = RunView.of([approved, Voided(plan_hash="h", blockers=("X: a node is down",))])
-    assert voided.last_failure == "The approval is no longer valid: X: a node is down"
+    assert voided.cause == "The approval is no longer valid: X: a node is down"
     assert voided.decisions[ApprovalOf.ROLL, "h"] == (approved, "invalid: X: a node is down")
 
 

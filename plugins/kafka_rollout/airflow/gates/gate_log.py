@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from kafka_rollout.base.wording import without_counts
 from kafka_rollout.gates.gate import Gate, GateCheck
+from kafka_rollout.gates.reasons import describe
 
 LOG_AGAIN_S = 60.0
 
@@ -26,7 +27,7 @@ class GateLog:
     def add(self, gate: Gate, seen: GateCheck, message: str) -> None:
         """Add the lines of one gate; they are written by `say`. It can be called in another thread."""
         unmet = [one for one in seen.conditions if not one.is_met]
-        self._lines += [f"{gate.name} waits for {one.name}: {one.evidence}" for one in unmet] or [
+        self._lines += [f"{gate.name} waits for {one.name}: {describe(one)}" for one in unmet] or [
             f"{gate.name} {message}"
         ]
 

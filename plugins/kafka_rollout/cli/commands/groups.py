@@ -190,8 +190,7 @@ def watch(
             if status.done:
                 break
             ports.clock.sleep(interval_s)
-    for condition in seen.conditions:
-        show.say(f"{'✓' if condition.is_met else '✗'} {condition.name}: {condition.evidence}")
+    show.print_check(seen)
     if as_json:
         show.print_json({"cluster": cluster, "ok": status.state is WatchState.PASSED, "check": seen})
     if status.state is not WatchState.PASSED:

@@ -182,9 +182,7 @@ def _print_report(cluster: str, run: str, history: SqlRunStore, html: Path | Non
         return
     show.say(f"{report['outcome']}: {report['sentence']}")
     if failed := report["failed_gate"]:
-        show.say(f"Failed gate: {failed['gate']}")
-        for condition in failed["unmet"]:
-            show.say_marked("not met:", "red", f"{condition['name']}: {condition['evidence']}")
+        show.say_marked(f"Failed gate {failed['gate']}:", "red", failed["reason"] or failed["message"])
     for sentence in report["proved"]:
         show.say_marked("proved:", "green", sentence)
     for sentence in report["not_proved"]:

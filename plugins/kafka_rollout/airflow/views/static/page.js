@@ -88,17 +88,14 @@ function attention(found, run) {
   const needs = status.conditions.find((one) => one.type === "NeedsHuman");
   const title = { "waiting-for-approval": "An approval is needed", "waiting-for-decision": "A decision is needed", "paused": "The run is paused", "failed": "The run failed" }[run.phase];
   if (!run.needs_human) return null;
-  // Of each gate: the first fact, such as a process that is gone, and everything that is counted.
-  const blocking = run.gates.flatMap((gate) => {
-    const unmet = gate.conditions.filter((one) => !one.is_met);
-    return [...unmet.filter((one) => !one.left).slice(0, 1), ...unmet.filter((one) => one.left)];
-  });
+  // The reason is in `why`. Of a cause that is counted, the number and how it changes.
+  const blocking = run.gates.flatMap((gate) => gate.conditions.filter((one) => !one.is_met && !one.needs_others && one.left));
   return h("section", { key: "attention", class: "attention", "aria-label": "What needs a human" },
     h("h3", null, h("span", { "aria-hidden": "true" }, "✖ "), title ?? "The state is unknown"),
     h("p", { class: "why" }, run.why),
     h("dl", { class: "facts" },
       needs?.since && fact("Since", when(seconds(needs.since))),
-      blocking.map((one) => fact(`Not met: ${one.name}`, one.left ? `${one.left.toLocaleString("en")} left` : one.evidence, one.trend && trend(one))),
+      blocking.map((one) => fact(`Not met: ${one.name}`, `${one.left.toLocaleString("en")} left`, one.trend && trend(one))),
       run.stopped && fact("Nodes", run.stopped),
       fact("Clients", clients(found)),
       waits && fact("Who can answer", waits.who.join(", ")),
@@ -340,11 +337,14 @@ function batches(run) {
 function gates(run) {
   return run.gates.map((gate) => {
     const unmet = gate.conditions.filter((one) => !one.is_met);
+    const causes = unmet.filter((one) => !one.needs_others);
+    const others = unmet.filter((one) => one.needs_others);
     const met = gate.conditions.filter((one) => one.is_met);
     return h("section", { key: `gate ${gate.gate}`, class: "gate", "aria-label": `Gate ${gate.gate}` },
       h("h3", null, `Gate ${gate.gate} `, state(gate.state === "failed" ? STEP.failed : unmet.length ? STEP.waiting : STEP.begun, gate.state === "failed" ? "failed" : unmet.length ? `waits for ${plural(unmet.length, "condition")}` : "every condition is met, still watched")),
       h("p", { class: "soft" }, gate.checked_at && ["Checked ", when(gate.checked_at)], gate.began_at && [", first ", when(gate.began_at)], gate.message && `. ${gate.message}`),
-      h("ul", { class: "conditions" }, unmet.map(condition)),
+      h("ul", { class: "conditions" }, causes.map(condition)),
+      others.length > 0 && h("details", { key: "others" }, h("summary", null, `${others.length === 1 ? "1 more condition needs" : `${others.length} more conditions need`} ${causes.length === 1 ? "it" : "them"}`), h("ul", { class: "conditions" }, others.map(condition))),
       met.length > 0 && h("details", { key: "met" }, h("summary", null, `${plural(met.length, "condition")} met`), h("ul", { class: "conditions" }, met.map(condition))));
   });
 }
