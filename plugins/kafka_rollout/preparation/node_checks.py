@@ -12,7 +12,14 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from kafka_rollout.base.errors import NotObservableError, RefusedError, RolloutError, TransientError, UserError
+from kafka_rollout.base.errors import (
+    CredentialsError,
+    NotObservableError,
+    RefusedError,
+    RolloutError,
+    TransientError,
+    UserError,
+)
 from kafka_rollout.base.findings import Checked, Finding, Severity, UnknownValue, Verdict, find_new, unknown, unknown_by
 from kafka_rollout.base.internal_topics import COORDINATOR_TOPICS
 from kafka_rollout.base.json_forms import from_json, to_json
@@ -706,7 +713,10 @@ class CheckedNode:
 
 
 def check_inventory(ports: ReadPorts, releases: Sequence[Release]) -> tuple[tuple[CheckedNode, ...], Verdict]:
-    """Return every node and all findings. `releases`: those that the nodes must have."""
+    """Return every node and all findings. `releases`: those that the nodes must have.
+
+    Raises CredentialsError if a listener refuses the credentials.
+    """
     nodes = tuple(at_once(lambda node: _check_node(ports, node, releases), ports.cluster.nodes))
     of_nodes = (finding for node in nodes for finding in node.findings)
     findings = (*_rights(ports), *of_nodes, *find_outside(ports).findings)
@@ -765,6 +775,8 @@ def read_configurations(ports: ReadPorts) -> tuple[dict[int, Mapping[str, str]],
 def _rights(ports: ReadPorts) -> tuple[Finding, ...]:
     try:
         return find_rights_of_runs(ports.cluster, ports.admin.missing_rights())
+    except CredentialsError:
+        raise  # invalid input, and no state of a node
     except RolloutError as error:
         return (NODE_DOWN.found("brokers", error.sentence, error.remedy),)
 
@@ -799,6 +811,8 @@ def _check_node(ports: ReadPorts, node: NodeSpec, releases: Sequence[Release]) -
         findings.append(code.found(f"node {node.node_id}", error.sentence, error.remedy))
     try:
         ports.admin.features(node)
+    except CredentialsError:
+        raise
     except RolloutError as error:
         findings.append(NODE_DOWN.found(f"node {node.node_id}", error.sentence, error.remedy))
     return CheckedNode(node=node, process=process, java=java, findings=tuple(findings))
