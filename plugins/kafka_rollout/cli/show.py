@@ -26,6 +26,7 @@ from kafka_rollout.base.durations import duration
 from kafka_rollout.base.findings import Finding, Severity, group_by_kind
 from kafka_rollout.base.outside_text import escape_invisible, escape_json
 from kafka_rollout.base.system.files import write_file
+from kafka_rollout.base.tones import Tone
 from kafka_rollout.gates.gate import GateCheck
 from kafka_rollout.gates.reasons import describe
 from kafka_rollout.releases.facts import Release, VersionRange
@@ -52,6 +53,9 @@ err = SafeConsole(stderr=True, highlight=False, emoji=False)
 
 _COLOURS = {Severity.BLOCKER: "red", Severity.WARNING: "yellow", Severity.INFO: "blue"}
 
+
+TONES = {Tone.GOOD: "green", Tone.NOW: "blue", Tone.FAIR: "yellow", Tone.BAD: "red", Tone.SOFT: "dim"}
+"""Tone → style of a terminal."""
 
 _CREDENTIALS: ContextVar[Path | None] = ContextVar("credentials", default=None)
 # The commands that reach a cluster by themselves. To ask typer for them would import all modules.

@@ -17,6 +17,7 @@ from kafka_rollout.base.durations import duration, epoch
 from kafka_rollout.base.errors import RefusedError, StoppedError, TransientError
 from kafka_rollout.base.system.clock import SystemClock
 from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.base.tones import Tone
 from kafka_rollout.cli import show
 from kafka_rollout.console.cluster_status import (
     ENDED,
@@ -153,12 +154,12 @@ def status_lines(found: ClusterStatus) -> Iterator[Text]:
     title = found.cluster
     if found.run:
         title += f": {found.kind or 'not planned yet'} {found.way}".rstrip()
-    yield show.marked(_words(found.phase).upper(), "bold red" if found.needs_human else "bold green", title)
+    yield show.marked(_words(found.phase).upper(), f"bold {show.TONES[found.tone]}", title)
     for condition in found.conditions:
         if condition.type == "NeedsHuman" and condition.status is Truth.TRUE:
-            yield show.marked("!", "red", condition.message or condition.reason)
+            yield show.marked("!", show.TONES[found.tone], condition.message or condition.reason)
         if condition.type == "Requested" and condition.status is Truth.TRUE:
-            yield show.marked("!", "yellow", condition.message)
+            yield show.marked("!", show.TONES[Tone.FAIR], condition.message)
     for line in _plain_lines(found):
         yield show.marked("", "", line)
 

@@ -5,7 +5,7 @@ Pure: the caller reads histories and lock, and passes the time in. The JSON form
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 from kafka_rollout.base.durations import iso
 from kafka_rollout.base.json_forms import to_json
 from kafka_rollout.base.lease import CallState, Lock
+from kafka_rollout.base.tones import Tone
 from kafka_rollout.base.wording import count, few, nodes
 from kafka_rollout.model.plan import Lowering, Plan
 from kafka_rollout.model.run_of import ROLLBACK, SIGNED, RunOf
@@ -60,6 +61,25 @@ class Phase(StrEnum):
 WAITS = frozenset({Phase.WAITING_FOR_APPROVAL, Phase.WAITING_FOR_DECISION})
 NEEDS_HUMAN = WAITS | {Phase.PAUSED, Phase.FAILED, Phase.UNKNOWN}
 ENDED = frozenset({Phase.FINISHED, Phase.ROLLED_BACK, Phase.REFUSED, Phase.DRY_RUN})
+
+
+PHASE_TONES: Mapping[Phase, Tone] = {
+    Phase.IDLE: Tone.SOFT,
+    Phase.PLANNING: Tone.NOW,
+    Phase.WAITING_FOR_APPROVAL: Tone.NOW,
+    Phase.ROLLING: Tone.NOW,
+    Phase.ROLLING_BACK: Tone.FAIR,
+    Phase.WAITING_FOR_DECISION: Tone.FAIR,
+    Phase.FINALIZING: Tone.NOW,
+    Phase.PAUSED: Tone.FAIR,
+    Phase.FINISHED: Tone.GOOD,
+    Phase.FAILED: Tone.BAD,
+    Phase.ROLLED_BACK: Tone.FAIR,
+    Phase.REFUSED: Tone.FAIR,
+    Phase.DRY_RUN: Tone.SOFT,
+    Phase.UNKNOWN: Tone.FAIR,
+}
+"""Of a run that has no node down; see `ClusterStatus.tone`."""
 
 
 class Truth(StrEnum):
@@ -145,6 +165,12 @@ class ClusterStatus:
     format: int = FORMAT
 
     @property
+    def tone(self) -> Tone:
+        """A node that is down while the run needs a human is damage."""
+        is_down = any(one.type == "NodeStopped" and one.status is Truth.TRUE for one in self.conditions)
+        return Tone.BAD if is_down and self.phase in NEEDS_HUMAN else PHASE_TONES[self.phase]
+
+    @property
     def way(self) -> str:
         """The releases of the run: `3.9.1 → 4.3.1`, `on 4.3.1` without another release, empty before the plan."""
         if not self.source_release or not self.target_release:
@@ -155,7 +181,7 @@ class ClusterStatus:
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON document."""
-        document: dict[str, Any] = to_json(self)
+        document: dict[str, Any] = {**to_json(self), "tone": self.tone.value}
         return {"format": document.pop("format"), **document}
 
 

@@ -15,6 +15,7 @@ from enum import StrEnum
 from kafka_rollout.base.durations import duration, epoch, iso
 from kafka_rollout.base.findings import Severity
 from kafka_rollout.base.outside_text import escape_invisible
+from kafka_rollout.base.tones import Tone
 from kafka_rollout.base.wording import count, few, nodes
 from kafka_rollout.console.cluster_status import WAITS, ClusterStatus, Phase, RunState, phase_of
 from kafka_rollout.console.downgrade_options import LOADS, OptionState, judge_options, running_releases
@@ -96,6 +97,8 @@ class FleetRow:
     defects: tuple[str, ...] | None = None
     """Known defects of the running releases."""
     next_action: str = ""
+    tone: Tone = Tone.SOFT
+    """Of the phase, as in the status."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +157,8 @@ def row_of_runs(
     )
     if status is None:
         return row
-    return replace(row, phase=status.phase, needs_human=status.needs_human, run=status.run, dag=status.dag)
+    row = replace(row, phase=status.phase, tone=status.tone, needs_human=status.needs_human)
+    return replace(row, run=status.run, dag=status.dag)
 
 
 def _with_observation(row: FleetRow, facts: ClusterFacts, seen: Observation, catalogue: Catalogue) -> FleetRow:

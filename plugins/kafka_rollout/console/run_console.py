@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 
 from kafka_rollout.base.findings import group_by_kind
+from kafka_rollout.base.tones import Tone
 from kafka_rollout.base.wording import count, nodes
 from kafka_rollout.console.cluster_status import (
     ENDED,
@@ -451,6 +452,9 @@ def _estimate(view: RunView, plan: Plan | None) -> ShownEstimate | None:
 class Counted:
     """A number of objects, the first _OBJECTS of them, and how the number changes; None: it is unknown."""
 
+    tone: Tone = Tone.FAIR
+    """Clients suffer from some (BAD); others are usual while a node restarts."""
+
     number: int | None
     objects: tuple[str, ...] = ()
     trend: Trend | None = None
@@ -510,8 +514,8 @@ def summarize(
         observed_at=observed_at,
         counts={
             UNDER_REPLICATED: counted(_names(partitions, lambda one: len(one.isr) < len(one.replicas))),
-            OFFLINE: counted(offline),
-            UNDER_MIN_ISR: counted(under),
+            OFFLINE: _of_clients(counted(offline)),
+            UNDER_MIN_ISR: _of_clients(counted(under)),
             FENCED: _counted(None if fenced is None else [f"broker {one}" for one in sorted(fenced)]),
             BEHIND: _counted(behind),
         },
@@ -540,7 +544,15 @@ def _names(partitions: Sequence[PartitionState] | None, is_bad: Callable[[Partit
 
 
 def _counted(objects: Collection[str] | None) -> Counted:
-    return Counted(number=None) if objects is None else Counted(number=len(objects), objects=tuple(objects)[:_OBJECTS])
+    if objects is None:
+        return Counted(number=None)
+    tone = Tone.FAIR if objects else Tone.GOOD
+    return Counted(number=len(objects), objects=tuple(objects)[:_OBJECTS], tone=tone)
+
+
+def _of_clients(counted: Counted) -> Counted:
+    """Return the count of what clients suffer from."""
+    return replace(counted, tone=Tone.BAD) if counted.number else counted
 
 
 def _clients(offline: Collection[str] | None, under: Collection[str] | None, *, lists_all: bool) -> str:

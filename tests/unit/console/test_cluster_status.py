@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,11 +12,14 @@ import jsonschema
 import pytest
 
 from kafka_rollout.base.lease import CallState, Lock
-from kafka_rollout.console.cluster_status import ClusterStatus, Phase, RunState, build_status, phase_of
+from kafka_rollout.base.tones import Tone
+from kafka_rollout.console.cluster_status import PHASE_TONES, ClusterStatus, Phase, RunState, build_status, phase_of
 from kafka_rollout.gates.gate import GateCheck, GateCondition, GateKind, GateRef
 from kafka_rollout.gates.reasons import ANSWERS, IN_ISRS, PROCESS
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.releases.facts import Release
+from kafka_rollout.report.page.pages import OUTCOMES
+from kafka_rollout.report.run_report import Outcome
 from kafka_rollout.run.events import (
     Approval,
     ApprovalOf,
@@ -278,6 +282,26 @@ def test_a_run_that_waits_at_its_pause_is_continued_with_the_name_of_an_approver
     assert again in status(of_shell).next_action
     stopped = run(SHELL, PLANNED, approval(AT + 20), STOPPING, StoppedByOperator(at=AT + 200, target=R431))
     assert "`kafka-rollout upgrade --cluster orders --run manual__1`" in status(stopped).next_action
+
+
+def test_red_is_for_damage_and_amber_for_what_waits_for_a_person() -> None:
+    assert PHASE_TONES.keys() == set(Phase)
+    assert {phase for phase, tone in PHASE_TONES.items() if tone is Tone.BAD} == {Phase.FAILED}
+    assert status(run(BEGUN, PLANNED, ASKED, has_lock=True)).tone is Tone.NOW, "a routine approval"
+    assert status(run(*ROLL, STOPPING, STARTED, has_lock=True)).tone is Tone.NOW, "a normal wait"
+    held = GateFailed(at=AT + 700, ref=replace(GATE, kind=GateKind.BEFORE_STOP), gate="before node 3", message="failed")
+    assert status(run(*ROLL, held, DECIDE, has_lock=True)).tone is Tone.FAIR
+    asks = status(run(*ROLL, STOPPING, STARTED, down(AT + 90), FAILED, DECIDE, has_lock=True))
+    assert (asks.phase, asks.tone, asks.to_json()["tone"]) == (Phase.WAITING_FOR_DECISION, Tone.BAD, "bad")
+
+
+def test_the_pages_have_a_symbol_for_each_phase_and_red_for_a_stopped_run_alone() -> None:
+    script = (ROOT / "plugins/kafka_rollout/airflow/views/static/page.js").read_text()
+    phases = script.partition("const PHASE = {")[2].partition("};")[0]
+    assert set(re.findall(r'"([a-z-]+)": "', phases)) == {phase.value for phase in Phase}
+    outcomes = script.partition("const OUTCOME = {")[2].partition("};")[0]
+    red = {outcome for outcome, (tone, _) in OUTCOMES.items() if tone == "bad"}
+    assert set(re.findall(r'(\w+): \["\S+", "bad"\]', outcomes)) == red == {Outcome.STOPPED}
 
 
 def test_a_failure_is_over_when_its_node_starts_again() -> None:

@@ -187,6 +187,7 @@ def fleet_table(rows: Sequence[FleetRow], problems: Sequence[str], chosen: Seque
             {
                 "cluster": row.cluster,
                 "needs_human": row.needs_human,
+                "tone": row.tone.value,
                 "running": bool(row.in_progress),
                 "cells": cells(row, now),
                 "links": _links(row),

@@ -63,7 +63,7 @@ def runs_list(
 
 
 def _state(status: ClusterStatus) -> Text:
-    style = "red" if status.needs_human else ""
+    style = show.TONES[status.tone] if status.needs_human else ""
     return Text(status.phase.value.replace("-", " "), style)
 
 

@@ -145,7 +145,7 @@ def _print_rows(rows: list[FleetRow]) -> None:
         return
     for row in rows:
         name, *values = cells(row, now)
-        show.say_marked("!" if row.needs_human else "·", "red" if row.needs_human else "dim", name)
+        show.say_marked("!" if row.needs_human else "·", show.TONES[row.tone] if row.needs_human else "dim", name)
         for column, value in zip(COLUMNS[1:], values, strict=True):
             show.say(f"  {column.title}: {value}")
 

@@ -76,12 +76,12 @@ _STYLE: Any = {
     "axes.spines.right": False,
     "path.simplify": True,
 }
-_OUTCOMES = {
+OUTCOMES = {
     Outcome.FINISHED: ("good", "Finished"),
     Outcome.ROLLED_NOT_FINALIZED: ("fair", "Rolled, not finalized"),
     Outcome.ROLLED_BACK: ("fair", "Rolled back"),
     Outcome.STOPPED: ("bad", "Stopped"),
-    Outcome.REFUSED: ("bad", "Refused"),
+    Outcome.REFUSED: ("fair", "Refused"),
     Outcome.DRY_RUN: ("fair", "Dry run"),
 }
 _TONES = {
@@ -96,7 +96,7 @@ _TONES = {
 
 def render_run(report: RunReport) -> str:
     """Return the page of a report."""
-    tone, title = _OUTCOMES[report.outcome]
+    tone, title = OUTCOMES[report.outcome]
     samples = from_json(TrafficSeries, report.traffic or {}).series
     plot = traffic_plot(samples, spans_of_report(report), now=report.ended_at)
     return _page(

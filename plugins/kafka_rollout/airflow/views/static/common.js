@@ -46,7 +46,7 @@ export const reportOfScan = (dag, run) => `dags/${encodeURIComponent(dag)}/scan?
 // Verdicts of a release on a coordinator log: word, symbol and color.
 export const VERDICTS = {
   loads: ["loads", ["✔", "good"]], loads_ignoring: ["loads, ignores some", ["!", "fair"]], fails: ["fails", ["✖", "bad"]], loses: ["loses ids", ["✖", "bad"]],
-  not_loaded: ["not loaded", ["–", "soft"]], unknown: ["unknown", ["?", "bad"]],
+  not_loaded: ["not loaded", ["–", "soft"]], unknown: ["unknown", ["?", "fair"]],
 };
 
 export async function ask(what, options = {}) {

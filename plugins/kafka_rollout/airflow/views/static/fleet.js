@@ -28,7 +28,7 @@ function cell(row, column, at) {
 }
 
 function show(found) {
-  const line = (row) => h("tr", { key: row.cluster, role: "row", class: row.needs_human ? "needs-human" : row.running ? "running" : null },
+  const line = (row) => h("tr", { key: row.cluster, role: "row", "data-tone": row.tone, class: row.needs_human ? "needs-human" : row.running ? "running" : null },
     found.columns.map((column, at) => cell(row, column, at)));
   patch(document.querySelector("table"), [
     h("thead", { role: "rowgroup" },

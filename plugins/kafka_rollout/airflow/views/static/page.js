@@ -15,7 +15,7 @@ const page = { clusters: [], consoles: new Map(), kafka: new Map(), scans: [], s
 const drafts = new Map(); // record id → answer that the user prepares
 const seconds = (iso) => Date.parse(iso) / 1000;
 
-// Each state: symbol, word and color.
+// Each state: symbol and color. Red is for damage, amber for what waits for a person.
 const STEP = {
   done: ["✔", "good"], begun: ["▶", "now"], failed: ["✖", "bad"], waiting: ["‖", "fair"], skipped: ["–", "soft"], open: ["○", "soft"],
 };
@@ -24,11 +24,10 @@ const NODE = {
   "starting": ["▲", "now"], "catching up": ["↻", "now"], "done": ["✔", "good"], "failed": ["✖", "bad"],
   "rolled back": ["↩", "fair"], "unchanged": ["–", "soft"],
 };
+// The color of a phase is `tone` of the status.
 const PHASE = {
-  "idle": ["○", "soft"], "planning": ["▶", "now"], "waiting-for-approval": ["‖", "bad"], "rolling": ["▶", "now"],
-  "rolling-back": ["↩", "fair"], "waiting-for-decision": ["✖", "bad"], "finalizing": ["▶", "now"], "paused": ["‖", "bad"],
-  "finished": ["✔", "good"], "failed": ["✖", "bad"], "rolled-back": ["↩", "fair"], "refused": ["–", "fair"],
-  "dry-run": ["–", "soft"], "unknown": ["?", "bad"],
+  "idle": "○", "planning": "▶", "waiting-for-approval": "‖", "rolling": "▶", "rolling-back": "↩", "waiting-for-decision": "‖",
+  "finalizing": "▶", "paused": "‖", "finished": "✔", "failed": "✖", "rolled-back": "↩", "refused": "–", "dry-run": "–", "unknown": "?",
 };
 const OUTCOME = {
   finished: ["✔", "good"], rolled_not_finalized: ["✔", "fair"], rolled_back: ["↩", "fair"], stopped: ["✖", "bad"],
@@ -47,9 +46,10 @@ const clusterLink = (text, cluster) => h("a", { key: text, href: `?cluster=${enc
 
 function consoleOf(found) {
   const run = found.run;
-  const [symbol, tone] = PHASE[found.status.phase] ?? PHASE.unknown;
+  const { phase, tone } = found.status;
+  const symbol = PHASE[phase] ?? PHASE.unknown;
   const stopped = found.status.phase === "rolling" && run?.stop; // of all nodes or controllers, not of one after the other
-  return h("article", { key: `console ${found.cluster}`, class: run?.needs_human ? "cluster needs" : "cluster", "aria-label": `Cluster ${found.cluster}` },
+  return h("article", { key: `console ${found.cluster}`, class: run?.needs_human ? "cluster needs" : "cluster", "data-tone": tone, "aria-label": `Cluster ${found.cluster}` },
     h("div", { class: "head" },
       h("h2", null, found.cluster),
       run && h("strong", { key: "title" }, run.title),
@@ -59,7 +59,7 @@ function consoleOf(found) {
       run && h("span", { key: "id", class: "soft id" }, run.run_id)),
     found.problem && h("p", { key: "problem", class: "bad" }, found.problem),
     lockLine(found),
-    found.other && h("p", { key: "other", class: "bad" }, "Another run of this cluster needs attention: ", clusterLink("show it", found.cluster), "."),
+    found.other && h("p", { key: "other", class: "fair" }, "Another run of this cluster needs attention: ", clusterLink("show it", found.cluster), "."),
     run && attention(found, run),
     run && !run.needs_human && endOrNow(found, run),
     run && progress(run),
@@ -77,7 +77,7 @@ function lockLine(found) {
   const lock = found.lock;
   if (!lock || (found.run && lock.holder === found.run.run_id)) return null;
   const text = lock.holder ? `The lock is held by ${lock.holder}: ${lock.purpose}` : "The lock is held by a run that you cannot read.";
-  return h("p", { key: "lock", class: "bad" }, text);
+  return h("p", { key: "lock", class: "fair" }, text);
 }
 
 const fact = (name, ...value) => h("div", { key: name, class: "fact" }, h("dt", null, name), h("dd", null, ...value));
@@ -90,8 +90,8 @@ function attention(found, run) {
   if (!run.needs_human) return null;
   // The reason is in `why`. Of a cause that is counted, the number and how it changes.
   const blocking = run.gates.flatMap((gate) => gate.conditions.filter((one) => !one.is_met && !one.needs_others && one.left));
-  return h("section", { key: "attention", class: "attention", "aria-label": "What needs a human" },
-    h("h3", null, h("span", { "aria-hidden": "true" }, "✖ "), title ?? "The state is unknown"),
+  return h("section", { key: "attention", class: "attention", "data-tone": status.tone, "aria-label": "What needs a human" },
+    h("h3", null, h("span", { "aria-hidden": "true" }, `${PHASE[run.phase] ?? PHASE.unknown} `), title ?? "The state is unknown"),
     h("p", { class: "why" }, run.why),
     h("dl", { class: "facts" },
       needs?.since && fact("Since", when(seconds(needs.since))),
@@ -107,7 +107,7 @@ function attention(found, run) {
 
 function trend(condition) {
   const { way, before, over_s } = condition.trend;
-  return h("span", { key: "trend", class: way === "falls" ? "good" : "bad" }, `; ${duration(over_s)} before: ${before.toLocaleString("en")} ${TRENDS[way]}`);
+  return h("span", { key: "trend", class: way === "falls" ? "good" : "fair" }, `; ${duration(over_s)} before: ${before.toLocaleString("en")} ${TRENDS[way]}`);
 }
 
 function notified(run) {
@@ -222,9 +222,9 @@ function clients(found) {
 function kafkaNow(found) {
   const { state: kafka, problem } = kafkaOf(found);
   const isOld = kafka && found.run?.stop && kafka.observed_at < found.run.stop.since; // from before the stop of all nodes
-  const tone = (number) => (number === null ? "fair" : number ? "bad" : isOld ? "soft" : "good");
-  const count = (name, { number, objects, trend: change }) => h("div", { key: name, class: "count" },
-    h("p", null, h("strong", { class: tone(number) }, number === null ? "unknown" : number.toLocaleString("en")), ` ${name}`, number > 0 && change && trend({ trend: change })),
+  const toneOf = ({ number, tone }) => (number === 0 && isOld ? "soft" : tone);
+  const count = (name, { number, objects, trend: change, tone }) => h("div", { key: name, class: "count" },
+    h("p", null, h("strong", { class: toneOf({ number, tone }) }, number === null ? "unknown" : number.toLocaleString("en")), ` ${name}`, number > 0 && change && trend({ trend: change })),
     listOf(number, objects));
   return h("section", { key: "kafka", class: "kafka", "aria-label": `Kafka now: ${found.cluster}` },
     h("h3", null, "Kafka now ", h("span", { class: "soft" }, kafka && when(kafka.observed_at), isOld && ", before the stop")),
@@ -343,14 +343,15 @@ function gates(run) {
     return h("section", { key: `gate ${gate.gate}`, class: "gate", "aria-label": `Gate ${gate.gate}` },
       h("h3", null, `Gate ${gate.gate} `, state(gate.state === "failed" ? STEP.failed : unmet.length ? STEP.waiting : STEP.begun, gate.state === "failed" ? "failed" : unmet.length ? `waits for ${plural(unmet.length, "condition")}` : "every condition is met, still watched")),
       h("p", { class: "soft" }, gate.checked_at && ["Checked ", when(gate.checked_at)], gate.began_at && [", first ", when(gate.began_at)], gate.message && `. ${gate.message}`),
-      h("ul", { class: "conditions" }, causes.map(condition)),
-      others.length > 0 && h("details", { key: "others" }, h("summary", null, `${others.length === 1 ? "1 more condition needs" : `${others.length} more conditions need`} ${causes.length === 1 ? "it" : "them"}`), h("ul", { class: "conditions" }, others.map(condition))),
-      met.length > 0 && h("details", { key: "met" }, h("summary", null, `${plural(met.length, "condition")} met`), h("ul", { class: "conditions" }, met.map(condition))));
+      h("ul", { class: "conditions" }, causes.map((one) => condition(one, gate))),
+      others.length > 0 && h("details", { key: "others" }, h("summary", null, `${others.length === 1 ? "1 more condition needs" : `${others.length} more conditions need`} ${causes.length === 1 ? "it" : "them"}`), h("ul", { class: "conditions" }, others.map((one) => condition(one, gate)))),
+      met.length > 0 && h("details", { key: "met" }, h("summary", null, `${plural(met.length, "condition")} met`), h("ul", { class: "conditions" }, met.map((one) => condition(one, gate)))));
   });
 }
 
-function condition(one) {
-  return h("li", { key: one.name }, state(one.is_met ? STEP.done : STEP.failed, one.name), `: ${one.evidence}`, one.trend && trend(one), listOf(one.left, one.objects));
+function condition(one, gate) {
+  const unmet = gate.state === "failed" ? STEP.failed : NODE["waiting for its gate"];
+  return h("li", { key: one.name }, state(one.is_met ? STEP.done : unmet, one.name), `: ${one.evidence}`, one.trend && trend(one), listOf(one.left, one.objects));
 }
 
 function listOf(number, objects) {
@@ -447,7 +448,7 @@ function scanCard(found) {
   const report = scan && link("report", reportOfScan(found.dag_id, scan.run_id), "_blank");
   return h("article", { key: `scan ${found.cluster}`, class: "scan", "aria-label": `Coordinator logs of ${found.cluster}` },
     h("div", { class: "head" }, h("strong", null, "Coordinator logs"), h("span", null, found.cluster),
-      scan && [h("span", { key: "age", class: found.overdue ? "bad" : "soft" }, `scanned ${age(now() - scan.scanned_at)}`), h("span", { key: "records", class: "soft" }, `${plural(scan.records, "record")} in ${plural(scan.partitions, "partition")}`)],
+      scan && [h("span", { key: "age", class: found.overdue ? "fair" : "soft" }, `scanned ${age(now() - scan.scanned_at)}`), h("span", { key: "records", class: "soft" }, `${plural(scan.records, "record")} in ${plural(scan.partitions, "partition")}`)],
       report, link("scans", `../dags/${encodeURIComponent(found.dag_id)}/runs`)),
     scan && h("p", { key: "verdicts", class: "chips" }, Object.entries(scan.verdicts).map(([release, verdict]) => h("span", { key: release, class: `chip ${VERDICTS[verdict][1][1]}`, title: `Result if the coordinators of ${release} load these logs` }, `${release} ${VERDICTS[verdict][0]}`))),
     found.check && h("p", { key: "check" }, `Check ${found.check.change} to ${found.check.target}: `,
@@ -456,7 +457,7 @@ function scanCard(found) {
         return h("span", { key: result, class: number ? tone : "soft" }, result === "unknown" ? `${number} unknown, ` : `${plural(number, result)}, `);
       }),
       when(found.check.checked_at), " ", link("check", `dags/${encodeURIComponent(found.dag_id)}/check?run_id=${encodeURIComponent(found.check.run_id)}`, "_blank")),
-    found.overdue && h("p", { key: "overdue", class: "bad" }, "Overdue: no scan in the last full schedule interval."),
+    found.overdue && h("p", { key: "overdue", class: "fair" }, "Overdue: no scan in the last full schedule interval."),
     found.failed && h("p", { key: "failed", class: "bad" }, `${found.failed.headline} ${found.failed.sentences.join(" ")}`),
     found.alerts.length > 0 && h("details", { key: "alerts" }, h("summary", null, "Alerts"),
       h("ul", { class: "lines" }, found.alerts.map((alert) => h("li", { key: String(alert.at) }, when(alert.at), ` ${alert.headline} ${alert.sentences.join(" ")}`)))));
