@@ -6,7 +6,7 @@ coordinator logs. What only a plan can check (metadata logs, losses, users of fe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -79,6 +79,30 @@ def judge_options(
     lacks = _not_fresh(spec, observation, scan, now)
     older = [release for release in catalogue if release < running[0]]
     return tuple(_judge(spec, catalogue, state, release, scan=scan, lacks=lacks) for release in reversed(older))
+
+
+def needed_releases(
+    catalogue: Catalogue,
+    running: Collection[Release],
+    verdicts: Mapping[Release, LoadVerdict] | None,
+    listed: Collection[Release] = (),
+) -> frozenset[Release]:
+    """Return the releases whose verdict somebody needs: those that run, the listed ones, and those of a path down that
+    an earlier scan found open.
+
+    `verdicts`: of this scan; None without one. `running`: at least one.
+    """
+    found = {*running, *listed}
+    for release in catalogue if verdicts is not None else ():
+        if release >= min(running):
+            continue
+        try:
+            path = {to for _, to, _ in plan_release_steps(catalogue, max(running), release, down=True)}
+        except UserError:
+            continue
+        if all(verdicts.get(one) in LOADS for one in path):
+            found |= path
+    return frozenset(found)
 
 
 def _judge(

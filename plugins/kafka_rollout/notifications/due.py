@@ -86,7 +86,7 @@ KINDS: Mapping[NotificationKind, NotificationKindFacts] = {
     NotificationKind.ROLLED_BACK: NotificationKindFacts(Urgency.WARNING, "a run ended with a rollback"),
     NotificationKind.FINISHED: NotificationKindFacts(Urgency.INFO, "a run ended at its target. Dry runs send nothing"),
     NotificationKind.OPTION_CLOSED: NotificationKindFacts(
-        Urgency.WARNING, "a scan found that an older release can no longer load the coordinator logs"
+        Urgency.WARNING, "a scan found that a release of an open path down can no longer load the coordinator logs"
     ),
     NotificationKind.SCAN_FAILED: NotificationKindFacts(Urgency.WARNING, "a scheduled scan failed"),
     NotificationKind.CHECK_WORSE: NotificationKindFacts(Urgency.WARNING, "a scheduled check found new problems"),

@@ -13,7 +13,7 @@ from sqlalchemy import text
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli.app import run_main
 from kafka_rollout.clusters.inventory import get_cluster
-from kafka_rollout.console.downgrade_options import FRESH_S, OptionState, judge_options
+from kafka_rollout.console.downgrade_options import FRESH_S, OptionState, judge_options, needed_releases
 from kafka_rollout.console.option_details import DowngradeOptions, Method, Option
 from kafka_rollout.coordinator_logs.comparison import ScanSummary
 from kafka_rollout.coordinator_logs.scan import LoadVerdict
@@ -242,6 +242,18 @@ def test_each_method_shows_what_it_costs_and_the_plan_s_own_choice(root: Path) -
     assert [one.is_possible for one in same.methods] == [True, False, False]
     assert method(same, Lowering.ONLINE).restarts == 6
     assert "unless records that it cannot load or settings that it rejects" in method(same, Lowering.ONLINE).undo
+
+
+def test_a_verdict_is_needed_of_what_runs_what_is_listed_and_of_a_path_that_was_open() -> None:
+    catalogue = get_catalogue()
+    running = {Release(4, 3, 1)}
+    assert needed_releases(catalogue, running, None, [Release(3, 3, 2)]) == {Release(4, 3, 1), Release(3, 3, 2)}
+    open_before = dict.fromkeys(catalogue, LoadVerdict.LOADS)
+    assert needed_releases(catalogue, running, open_before) >= {Release(3, 9, 1), Release(3, 3, 2)}
+    closed = {release: LoadVerdict.FAILS if release < Release(3, 7, 0) else LoadVerdict.LOADS for release in catalogue}
+    found = needed_releases(catalogue, running, closed)
+    assert Release(3, 9, 1) in found
+    assert min(found) >= Release(3, 7, 0)
 
 
 def test_a_topic_with_one_replica_leaves_only_the_offline_downgrade(root: Path) -> None:

@@ -22,7 +22,7 @@ from kafka_rollout.airflow.operators.spark_scan import SparkScanOperator
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.base.wording import count
 from kafka_rollout.clusters.inventory import get_cluster
-from kafka_rollout.coordinator_logs.comparison import ScanComparison, VerdictChange, compare, find_failing
+from kafka_rollout.coordinator_logs.comparison import VerdictChange, compare, find_failing
 from kafka_rollout.coordinator_logs.scan import ScanRequest, ScanResult
 from kafka_rollout.model.topology import NEVER, NEWEST
 from kafka_rollout.notifications.due import Notification, NotificationKind, alert_of_scan
@@ -147,9 +147,9 @@ class ReleaseCheckOperator(BaseOperator):
 class AlertOperator(BaseOperator):
     """Send one alert about the scan and the check of this run, if one of them failed or found something worse.
 
-    Worse is a worse verdict (of a first scan: a failing one), and a new blocker, warning or unknown result (of a first
-    check for this release: a blocker). The task runs whatever the result of the others. After a failed scan the
-    compatibility is unknown. So this task sends an alert and fails too.
+    Worse is a worse verdict (of a first scan: a failing one) of a release to which somebody goes, and a new blocker,
+    warning or unknown result (of a first check for this release: a blocker). The task runs whatever the result of the
+    others. After a failed scan the compatibility is unknown. So this task sends an alert and fails too.
     """
 
     def __init__(self, *, cluster: str, scan_task: str, check_task: str, **kwargs: Any) -> None:
@@ -178,9 +178,11 @@ class AlertOperator(BaseOperator):
         if scanned is None:  # also when the scan was marked as successful by hand
             return scan_failed_alert(_problem(context, self.scan_task), page)
         after = open_scan_history(self.cluster).get(scanned["scan"]).load()
-        comparison = self._comparison(scanned["scan"], after)
-        worse = find_failing(after) if comparison is None else comparison.worse
-        return bad_verdict_alert(worse, page, first=comparison is None) if worse else None
+        before = self._earlier(scanned["scan"], after)
+        worse = find_failing(after) if before is None else compare(before, after).worse
+        needed = self._needed_releases(before)
+        worse = tuple(one for one in worse if needed is None or one.release in needed)
+        return bad_verdict_alert(worse, page, first=before is None) if worse else None
 
     def _of_check(self, context: Context) -> Notification | None:
         from kafka_rollout.run.store.opening import open_check_history
@@ -198,9 +200,21 @@ class AlertOperator(BaseOperator):
         worse = find_worse(documents, at)
         return worse_check_alert(documents[at], worse, page) if worse else None
 
-    def _comparison(self, scan: str, after: ScanResult) -> ScanComparison | None:
-        """Compare with the newest earlier scheduled scan of the same releases: a command can have scanned less, and a
-        verdict that it found would be no news.
+    def _needed_releases(self, before: ScanResult | None) -> frozenset[Release] | None:
+        """Return the releases to which somebody goes; None if the running ones are unknown, so that all count."""
+        from kafka_rollout.console.downgrade_options import needed_releases
+        from kafka_rollout.nodes.metrics import read_running_releases
+
+        settings = Settings.from_environment()
+        cluster, catalogue = get_cluster(self.cluster, settings), get_catalogue(settings)
+        if not (running := read_running_releases(cluster, catalogue)):
+            return None
+        listed = [Release.parse(one) for one in cluster.scan_releases]
+        return needed_releases(catalogue, running, None if before is None else before.standing, listed)
+
+    def _earlier(self, scan: str, after: ScanResult) -> ScanResult | None:
+        """Return the newest earlier scheduled scan of the same releases: a command can have scanned less, and a verdict
+        that it found would be no news.
         """
         from kafka_rollout.run.store.opening import open_scan_history
 
@@ -208,7 +222,7 @@ class AlertOperator(BaseOperator):
         earlier = {one.scan for one in history.scheduled() if one.scan < scan}
         for kept in history.scans():
             if kept.name in earlier and (before := kept.load()).standing.keys() >= after.standing.keys():
-                return compare(before, after)
+                return before
         return None
 
 
