@@ -92,15 +92,15 @@ def needed_releases(
 
     `verdicts`: of this scan; None without one. `running`: at least one.
     """
-    found = {*running, *listed}
-    for release in catalogue if verdicts is not None else ():
+    found, known = {*running, *listed}, verdicts or {}
+    for release in catalogue if known else ():
         if release >= min(running):
             continue
         try:
             path = {to for _, to, _ in plan_release_steps(catalogue, max(running), release, down=True)}
         except UserError:
             continue
-        if all(verdicts.get(one) in LOADS for one in path):
+        if all(known.get(one) in LOADS for one in path):
             found |= path
     return frozenset(found)
 

@@ -18,7 +18,7 @@ from kafka_rollout.run.events import Asked, Begun, TakenOver
 from kafka_rollout.run.projections.approvals import asks_for_decision, who_can_answer
 from kafka_rollout.run.projections.runs import QUIET_S, RunEnd
 from kafka_rollout.run.step_events import GatePassed
-from kafka_rollout.run.view import GateHistory, GateState, RunView, subject_of
+from kafka_rollout.run.view import GateHistory, GateState, NodeFailure, NodeStage, RunView, subject_of
 
 
 class NotificationKind(StrEnum):
@@ -184,7 +184,9 @@ def due_notifications(
 ) -> tuple[Notification, ...]:
     """Return every notification that is due now, also those that were sent before."""
     times = times or NotificationTimes()
-    found = [one for run in history.runs for one in _of_run(history.cluster, run, now, times)]
+    found = [
+        one for run in history.runs for one in _of_run(history.cluster, run, now, times) if not _is_over(one, history)
+    ]
     found += history.alerts
     found = [one for one in found if one.kind in WHILE_TRUE or now - one.at < times.fresh_s]
     return (*found, *_not_finalized(history, now, times))
@@ -192,6 +194,26 @@ def due_notifications(
 
 WHILE_TRUE = {NotificationKind.APPROVAL_PENDING, NotificationKind.APPROVAL_EXPIRES, NotificationKind.DECISION_PENDING}
 """They are due as long as their request is open, and no longer."""
+
+
+_PAST = {NotificationKind.FINISHED, NotificationKind.ROLLED_BACK}
+"""They report what has happened. The others say that something is open: a request, a node, a run, a level, a log."""
+
+
+def is_open(notification: Notification) -> bool:
+    """Return whether what the notification says is still open. A new channel gets nothing else at first."""
+    return notification.kind not in _PAST
+
+
+def _is_over(one: Notification, history: ClusterHistory) -> bool:
+    """Return whether a later run that reached its end, or went back, has resolved what stopped this run."""
+    if one.kind not in {NotificationKind.NODE_FAILED, NotificationKind.RUN_FAILED, NotificationKind.RUN_PAUSED}:
+        return False
+    newest = history.newest_end
+    return newest is not None and newest[1].outcome in _AT_END and newest[1].ended_at > one.at
+
+
+_AT_END = {"finished", "rolled_not_finalized", "rolled_back"}
 
 
 def alert_of_scan(
@@ -291,6 +313,8 @@ class _Maker:
 
     def failed_nodes(self) -> Iterator[Notification]:
         for one in self.view.node_failures:
+            if self._is_back(one):
+                continue
             what = f"The gate {one.gate} failed." if one.gate else "It was stopped and not started again."
             remedy = (
                 f"Read the log of node {one.node_id}. The run changes no other node until you answer or continue it."
@@ -298,6 +322,11 @@ class _Maker:
             headline = f"Node {one.node_id}: {one.reason.rstrip('.')}."
             more: dict[str, Any] = {"sentences": (what,), "remedy": remedy, "node": one.node_id}
             yield self.make(NotificationKind.NODE_FAILED, one.number, one.at, headline, **more)
+
+    def _is_back(self, failure: NodeFailure) -> bool:
+        """Return whether the newest gate of the node has passed since."""
+        newest = next((one for one in reversed(self.view.nodes.values()) if one.node_id == failure.node_id), None)
+        return newest is not None and newest.stage is NodeStage.DONE and newest.since > failure.at
 
     def slow_gates(self, now: float) -> Iterator[Notification]:
         timeout_s = self.run.gate_timeout_s

@@ -37,6 +37,23 @@ def test_a_notification_is_sent_once_on_each_channel(store: Store, sent: SqlNoti
     assert sent.problems("demo") == ()
 
 
+def test_a_new_channel_gets_what_is_open_and_later_everything(store: Store, sent: SqlNotifications) -> None:
+    finished = Notification(
+        key="finished:run-1:1", kind=NotificationKind.FINISHED, cluster="demo", at=1.0, headline="x"
+    )
+    sent.begin(MAIL, [FAILED, finished])
+    assert (sent.claim(FAILED, MAIL), sent.claim(finished, MAIL)) == (True, False)
+    assert sent.claim(finished, "pager"), "of another channel"
+    store.clock.now += 100 * 86_400
+    sent.remove_old()
+    later = replace(finished, key="finished:run-2:1")
+    store.notifications().begin(MAIL, [later])
+    assert sent.claim(later, MAIL), "the channel is not new any more"
+    sent.begin("quiet", [])
+    sent.begin("quiet", [later])
+    assert sent.claim(later, "quiet"), "nothing was due when it was new"
+
+
 def test_of_many_senders_one_gets_the_notification(store: Store) -> None:
     store.notifications().problems("demo")  # the tables exist
     with ThreadPoolExecutor(8) as threads:

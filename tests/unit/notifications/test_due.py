@@ -186,6 +186,23 @@ def test_a_node_that_was_stopped_and_not_started_is_named() -> None:
     assert run_failed.kind is NotificationKind.RUN_FAILED
 
 
+def test_a_failure_that_a_later_event_resolves_is_not_sent() -> None:
+    passed = GatePassed(at=AT + 900, ref=GATE, gate="after node 3", message="passed")
+    again = replace(STARTED, at=AT + 800)
+    begun = (BEGUN, STOPPING, STARTED, GATE_FAILED)
+    assert kinds(*begun, again, now=AT + 801, has_lock=True) == [NotificationKind.NODE_FAILED]
+    assert kinds(*begun, again, passed, now=AT + 901, has_lock=True) == []
+    stopped = RunHistory(run_id="manual__1", view=RunView.of(begun), end=end("stopped", AT + 701))
+    history = ClusterHistory(cluster="orders", runs=(stopped,))
+    open_now = [NotificationKind.NODE_FAILED, NotificationKind.RUN_FAILED]
+    assert [one.kind for one in due_notifications(history, now=AT + 710)] == open_now
+    for outcome, left in (("rolled_back", []), ("finished", []), ("stopped", open_now)):
+        later = replace(history, newest_end=("run-2", end(outcome, AT + 5000)))
+        assert [one.kind for one in due_notifications(later, now=AT + 5001)] == left, outcome
+    earlier = replace(history, newest_end=("run-0", end("finished", AT - 5000)))
+    assert [one.kind for one in due_notifications(earlier, now=AT + 710)] == open_now
+
+
 def test_a_gate_is_slow_after_half_its_timeout_and_once() -> None:
     events = (BEGUN, STOPPING, STARTED, checked(AT + 100), checked(AT + 390))
     assert kinds(*events, now=AT + 399, has_lock=True, gate_timeout_s=600) == []

@@ -234,7 +234,9 @@ class _DueOfCluster:
 
     def __init__(self, cluster: str, settings: Settings, times: NotificationTimes) -> None:
         self._cluster, self._settings, self._times = cluster, settings, times
-        self.due: list[Notification] = []
+        self._runs: list[RunHistory] = []
+        self._alerts: tuple[Notification, ...] = ()
+        self._newest_end: tuple[str, RunEnd] | None = None
         self.unread: list[str] = []
         """A sentence for each history that could not be read."""
 
@@ -256,6 +258,14 @@ class _DueOfCluster:
         with self._reading("The reports of runs"):
             self._read_newest_end()
 
+    @property
+    def due(self) -> tuple[Notification, ...]:
+        """What is due by everything that was read: a later run can resolve what stopped an earlier one."""
+        history = ClusterHistory(
+            cluster=self._cluster, runs=tuple(self._runs), alerts=self._alerts, newest_end=self._newest_end
+        )
+        return due_notifications(history, now=time.time(), times=self._times)
+
     @contextmanager
     def _reading(self, what: str) -> Iterator[None]:
         try:
@@ -265,10 +275,6 @@ class _DueOfCluster:
             write = log.error if isinstance(error, RolloutError) else log.exception
             write("%s", self.unread[-1])
 
-    def _add(self, **known: Any) -> None:
-        history = ClusterHistory(cluster=self._cluster, **known)
-        self.due += due_notifications(history, now=time.time(), times=self._times)
-
     def _read_run(self, run_id: str, *, has_lock: bool) -> None:
         from kafka_rollout.wiring.runs import read_run
 
@@ -277,13 +283,13 @@ class _DueOfCluster:
             raise FatalError(run.problem)
         terms = None if run.plan is None else run.plan.terms
         timeout = {} if terms is None else {"gate_timeout_s": terms.gate_timeout_s}
-        self._add(runs=(RunHistory(run_id=run_id, view=run.view, end=run.end, has_lock=has_lock, **timeout),))
+        self._runs.append(RunHistory(run_id=run_id, view=run.view, end=run.end, has_lock=has_lock, **timeout))
 
     def _read_alerts(self) -> None:
         from kafka_rollout.notifications.store.sent import open_notifications
 
         alerts, since = open_notifications(self._settings).alerts(self._cluster), time.time() - self._times.fresh_s
-        self._add(alerts=tuple(alert for alert in alerts if alert.at > since))
+        self._alerts = tuple(alert for alert in alerts if alert.at > since)
 
     def _read_newest_end(self) -> None:
         from kafka_rollout.run.store.history import list_reported_runs
@@ -295,7 +301,7 @@ class _DueOfCluster:
                 ends.append((run_id, end))
             if newest_change(ends) is not None:
                 break
-        self._add(newest_end=newest_change(ends))
+        self._newest_end = newest_change(ends)
 
 
 class NotifyOperator(OneLineLogs, BaseOperator):
@@ -335,6 +341,8 @@ class NotifyOperator(OneLineLogs, BaseOperator):
             if found.unread:
                 unread[cluster] = found.unread
         store.set_unread({cluster: len(problems) for cluster, problems in unread.items()})
+        for channel in channels.channels:
+            store.begin(channel.name, [one for one in due if channel.wants(one)])
         return [*(one for problems in unread.values() for one in problems), *deliver(due, context, channels)]
 
     def _test(self, context: Context, channels: NotificationChannels) -> dict[str, str]:

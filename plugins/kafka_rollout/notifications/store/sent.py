@@ -1,8 +1,9 @@
 """Sent notifications: which notification was sent on which channel, and how often it was tried.
 
-A sender claims a notification before it sends it, and records the result after it. If the sender is killed in between,
-the notification is tried again after STALE_S, so it can arrive twice. It is tried at most MOST_ATTEMPTS times, and an
-open request (WHILE_TRUE) each hour after that, until it is answered.
+A channel that is used for the first time gets only what is open then. A sender claims a notification before it sends
+it, and records the result after it. If the sender is killed in between, the notification is tried again after STALE_S,
+so it can arrive twice. It is tried at most MOST_ATTEMPTS times, and an open request (WHILE_TRUE) each hour after that,
+until it is answered.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from kafka_rollout.base.errors import FatalError
 from kafka_rollout.base.json_forms import from_json, to_json
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.base.wording import count
-from kafka_rollout.notifications.due import WHILE_TRUE, Notification
+from kafka_rollout.notifications.due import WHILE_TRUE, Notification, is_open
 from kafka_rollout.run.store.database import Database, put
 from kafka_rollout.run.store.opening import database_of
 from kafka_rollout.run.store.tables import alerts, notifications, runs
@@ -35,6 +36,7 @@ _SENDING, _SENT, _FAILED = "sending", "sent", "failed"
 _DAG = "kafka_notifications"
 # Channels and kinds of rows that belong to no notification.
 _SETTINGS, _SENDER, _HISTORIES = "settings", "sender", "histories"
+_BEGUN = "begun"  # of the first use of a channel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +84,21 @@ class SqlNotifications:
         with self._database.reading() as connection:
             query = union(select(runs.c.cluster), select(alerts.c.cluster))
             return tuple(sorted(row.cluster for row in connection.execute(query)))
+
+    def begin(self, channel: str, due: Iterable[Notification]) -> None:
+        """Let a channel that is used for the first time get only what is open: the other due ones count as sent."""
+        with self._database.serialized() as connection:
+            now = self._database.now(connection)
+            mark = {"cluster": "", "notification": _BEGUN, "channel": channel}
+            if connection.execute(select(notifications).filter_by(**mark)).first() is not None:
+                return
+            values = {"attempts": 0, "changed_at": now, "problem": "", "state": _SENT}
+            connection.execute(insert(notifications).values(**mark, **values, kind=_BEGUN))
+            for one in due:
+                which = _row(one, channel)
+                is_known = connection.execute(select(notifications).filter_by(**which)).first() is not None
+                if not is_open(one) and not is_known:
+                    connection.execute(insert(notifications).values(**which, **values, kind=one.kind.value))
 
     def claim(self, notification: Notification, channel: str, *, at_once: bool = False) -> bool:
         """Return whether the caller must send the notification on the channel now, and count the attempt.
@@ -212,7 +229,7 @@ class SqlNotifications:
         """Remove rows that are so old that their notifications cannot be due any more."""
         with self._database.begin() as connection:
             before = self._database.now(connection) - _KEPT_S
-            old = (notifications.c.changed_at < before, notifications.c.kind != "not-finalized")
+            old = (notifications.c.changed_at < before, notifications.c.kind.not_in(("not-finalized", _BEGUN)))
             connection.execute(delete(notifications).where(*old))
 
 
