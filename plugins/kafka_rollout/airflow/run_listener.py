@@ -6,14 +6,15 @@ A DAG's on_failure_callback is not enough: Airflow does not call it for a run th
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from airflow.listeners import hookimpl
-from sqlalchemy import event
+from sqlalchemy import event, inspect
 from sqlalchemy.orm import Session
 from sqlalchemy.orm.exc import DetachedInstanceError
 
 from kafka_rollout.airflow.common.links import TAG
+from kafka_rollout.base.lease import NEWEST_CALL
 from kafka_rollout.run.events import EndedInAirflow, TakenOver, has
 from kafka_rollout.run.projections.runs import find_dag_id
 
@@ -78,32 +79,48 @@ def _record_end(cluster: str, run_id: str, state: str) -> None:
         run.record(EndedInAirflow(state=state))
 
 
-def _note_deleted(session: Session, flush: object) -> None:
-    """Note the runs that a transaction of Airflow deletes; it has no listener for them."""
+def _note(session: Session, flush: object) -> None:
+    """Note the runs that a transaction of Airflow deletes or clears; it has no listener for them."""
+    cleared = [one for one in session.dirty if type(one).__name__ == "DagRun" and _is_cleared(one)]
+    if cleared:
+        session.info.setdefault(_CLEARED, []).extend((one.dag_id, one.run_id) for one in cleared)
     deleted = [one for one in session.deleted if type(one).__name__ == "DagRun"]
     if deleted:
         session.info.setdefault(_DELETED, []).extend((one.dag_id, one.run_id) for one in deleted)
 
 
-def _record_deleted(session: Session) -> None:
-    from kafka_rollout.base.errors import RolloutError
+def _is_cleared(dag_run: Any) -> bool:
+    return bool(inspect(dag_run).attrs.clear_number.history.has_changes())
 
+
+def _record_noted(session: Session) -> None:
+    """Record deleted runs. A clear lets a run whose lock was broken acquire it again: its triggers do not see it."""
+    from kafka_rollout.run.store.opening import open_lock
+
+    for dag_id, run_id in session.info.pop(_CLEARED, ()):
+        try:
+            lock = open_lock(call=NEWEST_CALL)
+            if (cluster := _find_cluster(dag_id, run_id)) is not None and lock.is_fenced(cluster, run_id):
+                lock.admit(cluster, run_id, "a user of Airflow, who cleared tasks")
+        except Exception as error:  # the transaction of Airflow is committed, and must not fail
+            log.warning("The clear of run %s cannot be recorded: %s", run_id, error)
     for dag_id, run_id in session.info.pop(_DELETED, ()):
         try:
             if (cluster := _find_cluster(dag_id, run_id)) is not None:
                 _record_end(cluster, run_id, "deleted")
-        except RolloutError as error:
+        except Exception as error:
             log.warning("The end of run %s cannot be recorded: %s", run_id, error)
 
 
-def _forget_deleted(session: Session) -> None:
+def _forget_noted(session: Session) -> None:
     session.info.pop(_DELETED, None)
+    session.info.pop(_CLEARED, None)
 
 
-_DELETED = "kafka-rollout: deleted runs"
-event.listen(Session, "after_flush", _note_deleted)
-event.listen(Session, "after_commit", _record_deleted)
-event.listen(Session, "after_rollback", _forget_deleted)
+_DELETED, _CLEARED = "kafka-rollout: deleted runs", "kafka-rollout: cleared runs"
+event.listen(Session, "after_flush", _note)
+event.listen(Session, "after_commit", _record_noted)
+event.listen(Session, "after_rollback", _forget_noted)
 
 
 def _cluster_of(dag_run: DagRun) -> str | None:

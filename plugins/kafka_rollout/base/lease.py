@@ -25,6 +25,10 @@ class Lock:
     """Higher for each run that takes the lease."""
 
 
+NEWEST_CALL = "newest call"
+"""The call of a process that does not know it: it can acquire the lease if any call can, after an approver broke it."""
+
+
 class CallState(StrEnum):
     """The process of a command that carries out a run, by a lock that ends with it."""
 

@@ -20,7 +20,7 @@ from kafka_rollout.base.errors import (
     TransientError,
     UserError,
 )
-from kafka_rollout.base.lease import CallState
+from kafka_rollout.base.lease import NEWEST_CALL, CallState
 from kafka_rollout.run.store.leases import SqlChangeLock
 from kafka_rollout.run.store.tables import leases
 from tests.contract.store.conftest import Clock, Store
@@ -136,6 +136,22 @@ def test_a_broken_lock_fences_every_call_of_its_run_until_a_person_makes_another
         again.acquire("demo", "run-1", "a gate", for_s=60)
     other.admit("demo", "run-1", "carol")
     assert retry.acquire("demo", "run-1", "resumed", for_s=60).holder == "run-1"
+
+
+def test_a_process_that_does_not_know_its_call_follows_the_newest_one(store: Store) -> None:
+    task, trigger = store.lock(call="clear 0"), store.lock(call=NEWEST_CALL)
+    task.acquire("demo", "run-1", "upgrade", for_s=60)
+    trigger.acquire("demo", "run-1", "a gate", for_s=60)
+    store.lock().break_("demo", "alice")
+    for again in (trigger, store.lock(call=NEWEST_CALL)):
+        with pytest.raises(LockBrokenError):
+            again.acquire("demo", "run-1", "a gate", for_s=60)
+    store.lock(call="clear 1").acquire("demo", "run-1", "cleared", for_s=60)
+    assert trigger.acquire("demo", "run-1", "a gate", for_s=60).holder == "run-1"
+    store.lock().break_("demo", "alice")
+    assert trigger.is_fenced("demo", "run-1")
+    store.lock().admit("demo", "run-1", "bob")
+    assert not trigger.is_fenced("demo", "run-1")
 
 
 def test_a_call_that_was_killed_is_known_at_once_and_one_that_ended_is_none(store: Store) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from kafka_rollout.base.errors import RolloutError
+from kafka_rollout.base.lease import NEWEST_CALL
 from kafka_rollout.base.time_limits import LEASE_S
 from kafka_rollout.cli import app as cli
 from kafka_rollout.cli import run as cli_run
@@ -21,6 +22,7 @@ from kafka_rollout.cli.commands import features as cli_features
 from kafka_rollout.run.events import Begun, LockedOut, Planned, StepEnded, StepOutcome, events_of
 from kafka_rollout.run.view import RunView
 from tests.dags.conftest import DAG_ID, FakeRuns, spec_with_homes
+from tests.dags.runs import dag_run as dag_runs
 from tests.dags.runs.dag_run import clear_and_continue, run_dag
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports
@@ -199,7 +201,9 @@ def test_a_run_whose_cluster_was_taken_over_stops_before_its_next_node_and_its_r
 
 
 @pytest.mark.usefixtures("combined")
-def test_a_run_whose_lock_was_broken_takes_it_again_only_when_its_failed_task_is_cleared(runs: FakeRuns) -> None:
+def test_a_run_whose_lock_was_broken_takes_it_again_only_when_its_failed_task_is_cleared(
+    runs: FakeRuns, monkeypatch: pytest.MonkeyPatch
+) -> None:
     advance, lock, lost = runs.world.advance, change_lock(runs.home, clock=runs.world.clock.now), []
 
     def advance_and_break() -> None:
@@ -217,6 +221,12 @@ def test_a_run_whose_lock_was_broken_takes_it_again_only_when_its_failed_task_is
     assert (len(runs.world.stops), lock.holder("fake")) == (1, None)
     assert runs.asked == ["approve_plan"]
     assert RunView.of(record.events()).lock_is_broken
+    trigger = change_lock(runs.home, call=NEWEST_CALL)  # one that begins in the triggerer does not see the clear
+    assert trigger.is_fenced("fake", run.run_id)
+    with monkeypatch.context() as patch:
+        patch.setattr(dag_runs, "_work_off", lambda dag, run, session: run)
+        clear_and_continue(dag, run, failed[0].task_id)
+    assert not trigger.is_fenced("fake", run.run_id)
     run = clear_and_continue(dag, run, failed[0].task_id)
     assert run.state == "success"
     assert len(runs.world.stops) == 3

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseHook
 
 from kafka_rollout.base.errors import RolloutError, UserError
+from kafka_rollout.base.lease import NEWEST_CALL
 from kafka_rollout.clusters.inventory import get_cluster
 from kafka_rollout.wiring.cluster_ports import open_cluster_ports, open_ports_to_read
 
@@ -61,17 +62,18 @@ class KafkaClusterHook(BaseHook):
         return _security(*connections, prometheus=prometheus)
 
     def open(
-        self, run: str, security: ClientSecurity | None = None, *, clears: int
+        self, run: str, security: ClientSecurity | None = None, *, clears: int | None
     ) -> AbstractContextManager[ClusterPorts]:
         """Open the ports of a DAG run. The run id is also the id of the run history and the holder of the lock.
 
-        `clears`: how often users have cleared tasks of the run (`clears_of`): each clear is a call of a person.
+        `clears`: how often users have cleared tasks of the run (`clears_of`): each clear is a call of a person. None if
+        it is not known.
         """
         return open_cluster_ports(
             self.cluster,
             run,
             security if security is not None else self.security(),
-            call=f"clear {clears}",
+            call=NEWEST_CALL if clears is None else f"clear {clears}",
             ssh=self.ssh(),
         )
 

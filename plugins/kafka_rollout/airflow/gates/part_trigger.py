@@ -105,7 +105,7 @@ class PartTrigger(OneLineLogs, BaseTrigger):
         if self.place is not None:
             return self.place
         task: Any = self.task_instance
-        return place_of_instance(task.get_template_context())
+        return {**place_of_instance(task.get_template_context()), "clears": None}  # Airflow shows a trigger always 0
 
 
 def told(state: Told, message: str, **more: Any) -> TriggerEvent:

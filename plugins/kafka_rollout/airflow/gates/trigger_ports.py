@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 @contextmanager
 def trigger_ports(
-    hook: KafkaClusterHook, run_id: str, security: ClientSecurity, *, clears: int
+    hook: KafkaClusterHook, run_id: str, security: ClientSecurity, *, clears: int | None
 ) -> Iterator[ClusterPorts]:
-    """Open the ports of a DAG run in the triggerer. `clears`: when the task of the trigger began."""
+    """Open the ports of a DAG run in the triggerer. `clears`: as in `KafkaClusterHook.open`."""
     with hook.open(run_id, security, clears=clears) as opened:
         yield replace(opened, confirm_approval=TriggerRecords(opened).confirm)

@@ -38,7 +38,7 @@ from kafka_rollout.base.errors import (
     TransientError,
     UserError,
 )
-from kafka_rollout.base.lease import ActingProcess, CallState, Lock
+from kafka_rollout.base.lease import NEWEST_CALL, ActingProcess, CallState, Lock
 from kafka_rollout.base.system.files import make_private, private_lock_file, safe_name
 from kafka_rollout.base.time_limits import CHANGE_WITHIN_S, LEASE_S, RENEW_EVERY_S
 from kafka_rollout.run.store.claims import CLAIMED, TAKEN_OVER, read_known_claims
@@ -66,6 +66,9 @@ _CALL = (
     )
     .order_by(lease_log.c.id.desc())
     .limit(1)
+)
+_CALLED_AFTER = select(lease_log.c.body).where(
+    lease_log.c.cluster == bindparam("cluster"), lease_log.c.what == CALLED, lease_log.c.id > bindparam("number")
 )
 _CALLS = (
     select(lease_log.c.what)
@@ -105,7 +108,8 @@ class _Act:
 class SqlChangeLock:
     """Leases in a database. One instance is for one process; its threads can share it.
 
-    `call`: of this process, for the calls of several processes; by default each instance is a call.
+    `call`: of this process, for the calls of several processes; NEWEST_CALL if it is not known. By default, each
+    instance is a call.
     """
 
     def __init__(
@@ -157,7 +161,7 @@ class SqlChangeLock:
             )
             values = {**asdict(lock), "token": max(newest, lock.token), "lease_token": lock.token}
             put(connection, leases, {"cluster": cluster}, values)
-            if (cluster, holder) not in self._known_calls and self._is_logged(connection, cluster, holder) is None:
+            if self._is_new_call(connection, cluster, holder):
                 _log(connection, now, CALLED, _of_run(cluster, holder), call=self._call)
             if current is not None and current.holder not in {"", holder}:
                 _log(connection, now, "taken over", lock, taken_from=current.holder, expired_at=current.expires_at)
@@ -166,6 +170,11 @@ class SqlChangeLock:
         self._known_calls.add((cluster, holder))
         self._taken[cluster] = lock.token
         return lock
+
+    def _is_new_call(self, connection: Connection, cluster: str, holder: str) -> bool:
+        if self._call == NEWEST_CALL or (cluster, holder) in self._known_calls:
+            return False
+        return self._is_logged(connection, cluster, holder) is None
 
     def is_fenced(self, cluster: str, holder: str) -> bool:
         with self._database.reading() as connection:
@@ -185,6 +194,10 @@ class SqlChangeLock:
         if not of_run or of_run[-1][1] == ADMITTED:
             return None
         number, _, at, body = of_run[-1]
+        if self._call == NEWEST_CALL:
+            after = connection.execute(_CALLED_AFTER, {"cluster": cluster, "number": number}).scalars()
+            is_called = any(json.loads(one)["lock"]["holder"] == holder for one in after)
+            return None if is_called else (body["why"], at)
         logged = self._is_logged(connection, cluster, holder)
         return None if logged is None or logged > number else (body["why"], at)
 
