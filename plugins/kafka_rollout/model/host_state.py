@@ -260,11 +260,13 @@ class StoppedUnit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequiredUnit:
-    """Another unit that the unit of a node requires."""
+    """Another unit that the unit of a node requires, or that one of those requires."""
 
     name: str
+    of: str
+    """The unit that requires it: that of the node, or another required one."""
     settings: tuple[str, ...]
-    """Of the unit of the node that name it: Requires, Requisite, BindsTo."""
+    """Of `of` that name it: Requires, Requisite, BindsTo."""
     load_state: str
     """Such as loaded, not-found or masked."""
     active_state: str

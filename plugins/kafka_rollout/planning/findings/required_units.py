@@ -11,8 +11,8 @@ from kafka_rollout.model.topology import NodeSpec
 REQUIRED_UNIT_DOWN = FindingCode(
     "REQUIRED-UNIT-DOWN",
     (BLOCKER, WARNING),
-    "A unit that the unit of a node requires does not exist, is masked or does not run. A warning if systemd can start "
-    "it with the node.",
+    "A unit that the unit of a node requires, or that such a unit requires, does not exist, is masked or does not run. "
+    "A warning if systemd can start it with the node.",
 )
 _ACTIVE = ("active", "activating", "reloading", "refreshing")
 _AT_ONCE = "Requisite"
@@ -23,17 +23,19 @@ def required_unit_findings(node: NodeSpec, host: HostState) -> Iterator[Finding]
     for unit in host.required_units:
         setting = " and ".join(f"{one}={unit.name}" for one in unit.settings)
         subject = f"node {node.node_id}, {unit.name}"
-        fact = f"{host.unit} on host {host.name} has {setting}"
+        fact = f"{unit.of} on host {host.name} has {setting}"
+        if unit.of != host.unit:
+            fact = f"{host.unit} needs {unit.of} to start, and {fact}"
         remove = (
-            f"remove the line from {host.unit} (`systemctl edit --full {host.unit}`) or the link in "
-            f"{host.unit}.requires, then run `systemctl daemon-reload`, and plan again."
+            f"remove the line from {unit.of} (`systemctl edit --full {unit.of}`) or the link in "
+            f"{unit.of}.requires, then run `systemctl daemon-reload`, and plan again."
         )
         if unit.load_state != "loaded":
             yield REQUIRED_UNIT_DOWN.found(
                 subject,
                 f"{fact}, and systemd reports this unit as {unit.load_state}: it refuses the next start of node "
                 f"{node.node_id} at once.",
-                f"If the node needs {unit.name}, install it, or run `systemctl unmask {unit.name}`. If not, {remove}",
+                f"If {unit.of} needs {unit.name}, install it, or run `systemctl unmask {unit.name}`. If not, {remove}",
                 severity=BLOCKER,
             )
         elif unit.active_state not in _ACTIVE and _AT_ONCE in unit.settings:
@@ -41,7 +43,7 @@ def required_unit_findings(node: NodeSpec, host: HostState) -> Iterator[Finding]
                 subject,
                 f"{fact}, which is {unit.active_state}: systemd does not start it for the node, and refuses the next "
                 f"start of node {node.node_id}.",
-                f"Start {unit.name}. Or, if the node does not need it, {remove}",
+                f"Start {unit.name}. Or, if {unit.of} does not need it, {remove}",
                 severity=BLOCKER,
             )
         elif unit.active_state not in _ACTIVE and not unit.is_done:
@@ -49,6 +51,6 @@ def required_unit_findings(node: NodeSpec, host: HostState) -> Iterator[Finding]
                 subject,
                 f"{fact}, which is {unit.active_state}. The next start of node {node.node_id} starts it first. If that "
                 "fails, systemd does not start the node.",
-                f"Start {unit.name}, and read its log if that fails. Or, if the node does not need it, {remove}",
+                f"Start {unit.name}, and read its log if that fails. Or, if {unit.of} does not need it, {remove}",
                 severity=WARNING,
             )

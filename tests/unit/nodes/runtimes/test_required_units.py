@@ -55,6 +55,51 @@ def test_a_unit_is_known_by_another_name_and_by_a_name_in_quotes() -> None:
     assert read({"Requires": '"var-x\\\\x2dy.mount"'}).required_units[0].name == "var-x\\x2dy.mount"
 
 
+# As systemd 252 showed it after the file of c.service was removed: `c` was still active, and the start of kafka was
+# refused ("Unit c.service not found.").
+REMOVED = {"LoadState": "not-found", "ActiveState": "active"}
+
+
+@pytest.mark.parametrize(
+    ("of_kafka", "of_b", "shown", "expected"),
+    [
+        ("Requires", "Requires", REMOVED, BLOCKED),
+        ("BindsTo", "BindsTo", {"LoadState": "masked"}, BLOCKED),
+        ("Requires", "Requisite", {"ActiveState": "inactive"}, BLOCKED),
+        ("Requires", "Requires", {"ActiveState": "failed", "Result": "exit-code"}, WARNED),
+        ("Requires", "Requires", {}, []),
+        ("Requisite", "Requires", REMOVED, []),
+        ("Requires", "Wants", REMOVED, []),
+    ],
+)
+def test_a_unit_that_a_required_unit_requires_is_needed_too(
+    of_kafka: str, of_b: str, shown: dict[str, str], expected: list[tuple[str, str]]
+) -> None:
+    state = read({of_kafka: "b.service"}, b={"Requires": "kafka.service", of_b: "c.service"}, c=shown)
+    found = list(required_unit_findings(NODE, state))
+    assert [(one.code, one.severity.value) for one in found] == expected
+    assert all("kafka.service needs b.service to start, and b.service" in one.sentence for one in found)
+    assert all("remove the line from b.service (" in one.remedy for one in found)
+
+
+def test_all_units_of_one_distance_are_read_with_one_command() -> None:
+    asked: list[str] = []
+    units = {
+        "kafka.service": {"Requires": "a.service b.service"},
+        "a.service": {"Requires": "c.service b.service"},
+        "b.service": {"BindsTo": "c.service"},
+        "c.service": {"Requires": "a.service"},
+    }
+    state = runtime_on(FakeHost(depends=units, on_command=asked.append)).host(NODE, [Release(4, 3, 1)])
+    assert [(one.name, one.of) for one in state.required_units] == [
+        ("a.service", "kafka.service"),
+        ("b.service", "kafka.service"),
+        ("c.service", "a.service"),
+    ]
+    lines = [line.partition(" -- ")[2] for line in asked if ",Requires,Requisite," in line]
+    assert lines == ["kafka.service", "a.service b.service", "c.service"]
+
+
 def test_what_systemd_does_not_show_is_unknown() -> None:
     assert UNKNOWN in read({"Requires": "zk.service"}, zk=None).unknown
     assert read({}).required_units == ()
