@@ -164,6 +164,9 @@ class StartPath:
     """What the next start does if the path does not exist."""
     is_edited: bool | None = False
     """Whether it belongs to a package, was edited in its place, and is replaced by an installation; None: unknown."""
+    removed_by: str = ""
+    """The setting of the unit by which systemd removes the path at its stop, such as `RuntimeDirectory=kafka`; empty if
+    it stays, or if the start makes it again."""
     is_resolved: bool = False
     """The start resolves this link itself (`readlink`, `cd`), and names no folder of a release."""
 

@@ -59,9 +59,15 @@ START_PATH_PRESENT = FindingCode(
     "A path exists that must not exist for a start (ConditionPathExists=! of the unit), so systemd skips the next "
     "start of the node without an error.",
 )
+START_PATH_REMOVED = FindingCode(
+    "START-PATH-REMOVED",
+    (BLOCKER, WARNING),
+    "systemd removes a path at the stop of a unit (RuntimeDirectory=, PrivateTmp=), and the next start needs it and "
+    "does not make it. `systemctl restart` can keep it, so the restarts of a site do not show it.",
+)
 START_PATH_CODES = (
     *(START_PATH_SWITCHED, START_PATH_UNKNOWN, START_NOT_SWITCHED, START_FILE_FORBIDDEN),
-    *(START_PATH_MISSING, START_PATH_PRESENT),
+    *(START_PATH_MISSING, START_PATH_PRESENT, START_PATH_REMOVED),
 )
 
 
@@ -163,6 +169,7 @@ def start_path_findings(node: NodeSpec, host: HostState, releases: Sequence[Rele
         yield from _package_findings(node, host, releases)
         yield from _missing_findings(node, service, host, releases)
         yield from _present_findings(node, service, host, releases)
+        yield from _removed_findings(node, service, host)
         return
     unknown: dict[Fate, dict[str, None]] = {Fate.UNKNOWN: {}, Fate.HIDDEN: {}}
     for release in (*releases,) or (None,):
@@ -189,6 +196,7 @@ def start_path_findings(node: NodeSpec, host: HostState, releases: Sequence[Rele
     yield from _access_findings(node, host, releases)
     yield from _missing_findings(node, service, host, releases)
     yield from _present_findings(node, service, host, releases)
+    yield from _removed_findings(node, service, host)
     if host.start_paths_problem:
         yield START_PATH_UNKNOWN.found(
             f"node {node.node_id}, options",
@@ -285,6 +293,14 @@ def _edited_findings(node: NodeSpec, host: HostState, move: str) -> Iterator[Fin
         )
 
 
+_NEEDED_AT_START = frozenset(
+    {
+        *(StartFileKind.CONFIGURATION, StartFileKind.IDENTITY, StartFileKind.LIBRARIES, StartFileKind.JAR),
+        *(StartFileKind.KEYS, StartFileKind.KEY_TAB, StartFileKind.PROVIDED, StartFileKind.PLANNED),
+        *(StartFileKind.AGENT, StartFileKind.UNIT),
+    }
+)
+"""Whatever else a check reports of them if they are missing; UNIT: with other variables, if it is optional."""
 # The node starts without them, or it is not known how it uses them.
 _NOT_NEEDED = frozenset({StartFileKind.LOGGING, StartFileKind.JVM, StartFileKind.NAMED})
 
@@ -328,7 +344,7 @@ def _present_findings(
 ) -> Iterator[Finding]:
     there: dict[str, None] = {}
     hidden: dict[str, None] = {}
-    for path in host.start_paths:
+    for path in (one for one in host.start_paths if not one.removed_by):
         places = [path.after.get(release) for release in (*releases,) or (None,)]
         states = {place.state for place in places if place is not None}
         if path.kind is StartFileKind.BARRED and states & {PlaceState.FILE, PlaceState.FOLDER}:
@@ -383,6 +399,32 @@ def _missing_findings(
             f"names it. The process that runs shows nothing about it. {result}",
             f"{'Create' if kind is StartFileKind.PLANNED else 'Restore'} {names}, or correct the path in "
             f"{_place_of(kind, service)}. Then plan again.",
+            severity=BLOCKER if is_fatal else WARNING,
+        )
+
+
+def _removed_findings(node: NodeSpec, service: ServiceSpec, host: HostState) -> Iterator[Finding]:
+    """Yield what is there now, and not after the stop."""
+    removed: defaultdict[tuple[str, bool], dict[str, None]] = defaultdict(dict)
+    for path in host.start_paths:
+        is_fatal = path.is_needed and (path.absence is Absence.FATAL or path.kind in _NEEDED_AT_START)
+        is_named = is_fatal or path.absence is Absence.DOUBTFUL or path.kind is StartFileKind.LOGGING
+        if is_named and path.removed_by and path.now.state is not PlaceState.MISSING:
+            removed[path.removed_by, is_fatal][path.path] = None
+    for (setting, is_fatal), paths in removed.items():
+        names = few(paths, limit=_SHOWN)
+        keep = (
+            "set RuntimeDirectoryPreserve=yes in it, run `systemctl daemon-reload`, and plan again"
+            if setting.startswith("RuntimeDirectory")
+            else "remove PrivateTmp= from it, restart the node, and plan again"
+        )
+        yield START_PATH_REMOVED.found(
+            f"node {node.node_id}, {setting}" + ("" if is_fatal else ", options and settings"),
+            f"{service.unit} on host {host.name} has {setting}, so systemd removes {names} when a run stops node "
+            f"{node.node_id}. The next start names it, also that of a rollback, and no command of the unit makes it. "
+            + ("The node does not start without it." if is_fatal else "The node can start without it or fail."),
+            f"Move {names} to a folder that a stop keeps, such as /etc/kafka, and name it there. Or write a command "
+            f"that makes it into ExecStartPre= of the unit (`systemctl edit {service.unit}`), or {keep}.",
             severity=BLOCKER if is_fatal else WARNING,
         )
 

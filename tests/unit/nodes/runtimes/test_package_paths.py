@@ -224,6 +224,16 @@ def test_a_path_that_must_not_exist_blocks_also_a_start_of_a_package(machine: Ma
         assert ("START-PATH-PRESENT", "blocker") in found
 
 
+def test_what_a_stop_removes_blocks_also_a_start_of_a_package(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kafka_rollout.nodes.runtimes.hosts.absences._RUN", str(machine.home))
+    machine.unit = "RuntimeDirectory=own\nRuntimeDirectoryPreserve=no\n"
+    for release in (NEW, None):
+        found = shown(machine.findings(*OPTIONS[-2:], "-javaagent:HOME/own/agent.jar", release=release))
+        assert ("START-PATH-REMOVED", "blocker") in found
+
+
 def test_what_only_a_file_of_the_package_names_is_replaced_with_it(machine: Machine) -> None:
     machine.brings("lib/kafka.service", f"KAFKA_OPTS={machine.home}/{AGENT}")
     assert machine.findings(*OPTIONS[:1]) == []

@@ -944,6 +944,16 @@ def test_the_folder_of_a_pattern_of_environment_files_is_switched_with_the_link(
         ("ConditionPathExists=|!HOME/etc/maintenance\nConditionPathExists=|/etc", []),
         ("ConditionFileNotEmpty=!HOME/etc/maintenance", []),
         ("ConditionPathExists=!HOME/etc/maintenance\nExecStopPost=/bin/rm -f HOME/etc/maintenance", []),
+        *(
+            (f"ConditionPathExists=!HOME/etc/maintenance\n{line}", [("START-PATH-PRESENT", "blocker")])
+            for line in (
+                "ExecStartPre=/bin/sh -c 'test ! -e HOME/etc/maintenance'",
+                "ExecStartPre=/bin/rm -f HOME/etc/maintenance",
+                "ExecStop=/bin/rm -f HOME/etc/maintenances",
+                "ExecStop=/bin/rm -f HOME/etc/maintenance.d/x",
+                "ExecStop=/bin/sh -c 'test -e HOME/etc/maintenance && rm -f HOME/etc/other'",
+            )
+        ),
     ],
 )
 def test_a_path_that_must_not_exist_for_a_start_blocks(site: Host, lines: str, expected: list[tuple[str, str]]) -> None:
@@ -964,8 +974,89 @@ def test_a_lock_that_the_start_itself_makes_does_not_block(site: Host) -> None:
         assert site.findings(state) == []
     state = site.read({}, *CONFIGURATION.split(), unit=START, file=file, opened=["HOME/etc/kafka.lock"])
     assert site.findings(state) == []
-    state = site.read({}, *CONFIGURATION.split(), unit=START, file=file, lines=("touch HOME/etc/other.lock",))
-    assert shown(site.findings(state)) == [("START-PATH-PRESENT", "blocker")]
+    asks = ("touch HOME/etc/other.lock",), ("LOCK=$D/kafka.lock", "[ -e $LOCK ] && exit 1"), ("test -e $D/kafka.lock",)
+    for lines in asks:
+        state = site.read({}, *CONFIGURATION.split(), unit=START, file=file, lines=lines)
+        assert shown(site.findings(state)) == [("START-PATH-PRESENT", "blocker")]
+
+
+@pytest.mark.parametrize("folder", ["/run", "/var/run"])
+def test_a_maintenance_flag_in_run_blocks_too(site: Host, folder: str) -> None:
+    """A boot removes it, so it is the usual place of one. A file of /run that each machine has stands for it."""
+    flag = next(path for path in sorted(Path("/run").iterdir()) if path.is_file() or path.is_dir())
+    file = f"[Unit]\nConditionPathExists=!{folder}/{flag.name}\n"
+    state = site.read({}, *CONFIGURATION.split(), unit=START, file=file)
+    assert ("START-PATH-PRESENT", "blocker") in shown(site.findings(state))
+    state = site.read({}, *CONFIGURATION.split(), unit=START, file=file, opened=[f"{folder}/{flag.name}"])
+    assert site.findings(state) == [], "a lock of the process"
+
+
+REMOVED_BLOCKS, REMOVED_WARNS = ("START-PATH-REMOVED", "blocker"), ("START-PATH-REMOVED", "warning")
+RUNTIME = "RuntimeDirectory=kafka\nRuntimeDirectoryPreserve=restart\n"  # as systemd 252 shows them
+KEYS = {"listeners": "SSL://:9092", "ssl.keystore.location": "HOME/run/kafka/k.p12"}
+
+
+@pytest.mark.parametrize(
+    ("config", "option", "unit", "expected"),
+    [
+        (KEYS, "", RUNTIME, [REMOVED_BLOCKS]),
+        (KEYS, "", "RuntimeDirectory=other kafka:link\n", [REMOVED_BLOCKS]),
+        (KEYS, "", RUNTIME.replace("restart", "yes"), []),
+        (KEYS, "", RUNTIME.replace("=kafka", "=kafka2"), []),
+        ({}, "", f"{RUNTIME}EnvironmentFiles=HOME/run/kafka/env (ignore_errors=yes)\n", [REMOVED_BLOCKS]),
+        ({}, "-javaagent:HOME/run/kafka/k.p12", RUNTIME, [REMOVED_BLOCKS]),
+        ({}, "-Djavax.net.ssl.keyStore=HOME/run/kafka/k.p12", RUNTIME, [REMOVED_WARNS]),
+        ({}, "-Djava.io.tmpdir=HOME/run/kafka", RUNTIME, []),
+        ({}, "-Xlog:gc*:file=HOME/run/kafka/gc.log", RUNTIME, []),
+        ({}, "", f"{RUNTIME}WorkingDirectory=HOME/run/kafka\n", []),
+    ],
+)
+def test_what_the_stop_removes_is_not_there_for_the_next_start(
+    site: Host,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    config: dict[str, str],
+    option: str,
+    unit: str,
+    expected: list[tuple[str, str]],
+) -> None:
+    monkeypatch.setattr("kafka_rollout.nodes.runtimes.hosts.absences._RUN", f"{site.home}/run")
+    for name in ("k.p12", "env", "gc.log"):
+        site.write(f"run/kafka/{name}")
+    kept = option.split()
+    state = site.read(config, *kept, *CONFIGURATION.split(), unit=f"{START}\n{unit}", kept=kept)
+    assert shown(site.findings(state)) == expected
+    makes = ["/usr/bin/install -m 600 /etc/keys/k.p12 HOME/run/kafka/k.p12", "cp /etc/env HOME/run/kafka/env"]
+    state = site.read(config, *kept, *CONFIGURATION.split(), unit=f"{START}\n{unit}", kept=kept, lines=makes)
+    assert site.findings(state) == [], "the start makes it"
+
+
+def test_what_is_missing_in_a_folder_of_the_unit_is_not_made_by_systemd(
+    site: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the stop, in a repetition of the step."""
+    monkeypatch.setattr("kafka_rollout.nodes.runtimes.hosts.absences._RUN", f"{site.home}/run")
+    agent = "-javaagent:HOME/run/kafka/agent.jar"
+    state = site.read({}, agent, *CONFIGURATION.split(), unit=f"{START}\n{RUNTIME}", kept=[agent])
+    assert shown(site.findings(state)) == [MISSING_BLOCKS]
+
+
+def test_the_stop_removes_the_folders_of_private_tmp(site: Host) -> None:
+    """The test has its files there."""
+    unit = f"{START}\nPrivateTmp=yes\nEnvironmentFiles=HOME/etc/x (ignore_errors=no)\n"
+    state = site.read({"log.dirs": "HOME/data"}, *CONFIGURATION.split(), unit=unit)
+    (found,) = [one for one in site.findings(state) if one.code == "START-PATH-REMOVED"]
+    assert found.severity.value == "blocker"
+    assert f"{site.home}/data" in found.sentence
+    assert f"{site.home}/etc/x" not in found.sentence, "systemd reads it outside"
+
+
+def test_what_the_stop_removes_does_not_bar_the_start(site: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kafka_rollout.nodes.runtimes.hosts.absences._RUN", f"{site.home}/run")
+    site.write("run/kafka/lock")
+    file = "[Unit]\nConditionPathExists=!HOME/run/kafka/lock\n"
+    state = site.read({}, *CONFIGURATION.split(), unit=f"{START}\n{RUNTIME}", file=file)
+    assert site.findings(state) == []
 
 
 def test_a_path_that_must_not_exist_in_a_hidden_folder_is_unknown(host: Host) -> None:

@@ -1,10 +1,14 @@
-"""What a path that does not exist does to a node's next start, as far as the unit and the options show it."""
+"""What a path that does not exist does to a node's next start, as far as the unit and the options show it.
+
+A run stops a unit and then starts it, which is not `systemctl restart`: at the stop, systemd removes the folders of
+RuntimeDirectory= unless RuntimeDirectoryPreserve=yes, and those of PrivateTmp= (systemd.exec(5)).
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kafka_rollout.model.configs import provider_files
 from kafka_rollout.model.host_state import Absence
@@ -30,7 +34,11 @@ FOLDERS_OF_USER = {"LogsDirectory": "/var/log", "StateDirectory": "/var/lib", "C
 """Folders that systemd makes for the user of a unit, and that stay (systemd.exec(5)) → where."""
 _DIRECTORIES = {**FOLDERS_OF_USER, "ConfigurationDirectory": "/etc"}
 _ROOTS = ("RootDirectory", "RootImage", "MountImages", "ExtensionImages", "ExtensionDirectories")
-SHOWN = (*_DIRECTORIES, "RuntimeDirectory", "BindPaths", "BindReadOnlyPaths", *_ROOTS)
+_RUN, _TMP = "/run", ("/tmp", "/var/tmp")  # noqa: S108 - of the unit
+SHOWN = (
+    *(*_DIRECTORIES, "RuntimeDirectory", "RuntimeDirectoryPreserve", "PrivateTmp"),
+    *("BindPaths", "BindReadOnlyPaths", *_ROOTS),
+)
 """Properties that `systemctl show` must print for `Prepared.of`."""
 
 
@@ -44,19 +52,27 @@ class Prepared:
     """With all that is in them."""
     is_other_root: bool
     """The process sees other files than the host."""
+    removed: Mapping[str, str] = field(default_factory=dict)
+    """Folder whose content systemd removes at the stop of the unit → the setting."""
 
     @classmethod
     def of(cls, shown: Iterable[str], lines: Iterable[str]) -> Prepared:
         """`shown`: lines `property=value` of systemctl. `lines`: the commands of the unit, and their scripts."""
         folders: set[str] = set()
         trees: set[str] = set()
+        removed: dict[str, str] = {}
         is_other_root = False
-        for name, _, value in (line.partition("=") for line in shown):
+        values = {name: value for name, _, value in (line.partition("=") for line in shown)}
+        for name, value in values.items():
             words = value.split()
             if name in _DIRECTORIES:
                 folders |= {f"{_DIRECTORIES[name]}/{word.partition(':')[0]}" for word in words}
             elif name == "RuntimeDirectory":
-                trees |= {f"/run/{word.partition(':')[0]}" for word in words}
+                made = {f"{_RUN}/{word.partition(':')[0]}": f"{name}={word}" for word in words}
+                folders |= made.keys()
+                removed |= {} if values.get("RuntimeDirectoryPreserve") == "yes" else made
+            elif name == "PrivateTmp" and value.strip() not in ("", "no"):
+                removed |= dict.fromkeys(_TMP, f"{name}={value}")
             elif name in ("BindPaths", "BindReadOnlyPaths"):
                 trees |= {bound(path) for word in words if (path := word.lstrip("-+"))[:1] == "/"}
             elif name in _ROOTS and value.strip() not in ("", "/"):
@@ -68,7 +84,7 @@ class Prepared:
             elif _MAKES.search(command):
                 trees |= found
             trees |= {*OUTPUT.findall(command)}
-        return cls(folders=frozenset(folders), trees=frozenset(trees), is_other_root=is_other_root)
+        return cls(folders=frozenset(folders), trees=frozenset(trees), is_other_root=is_other_root, removed=removed)
 
     def makes(self, path: str) -> bool:
         """Return whether the path can exist at the start though it does not now."""
@@ -79,6 +95,18 @@ class Prepared:
             or is_above
             or any(f"{one}/".startswith(f"{tree}/") for one in forms for tree in self.trees)
         )
+
+    def removed_by(self, *paths: str, by_systemd: bool) -> str:
+        """Return the setting by which a stop removes a path, of which all forms are given, and after which nothing that
+        the unit starts makes it again; empty if it stays. `by_systemd`: it uses the path, and not the process."""
+        forms = {path.replace("/var/run/", "/run/", 1) for path in paths}
+        if any(self.makes(path) for path in forms):
+            return ""
+        for folder, setting in self.removed.items():
+            is_in_it = any(path.startswith(f"{folder}/") for path in forms)
+            if is_in_it and not (by_systemd and folder in _TMP):  # it sees /tmp of the host
+                return setting
+        return ""
 
 
 def bound(path: str) -> str:

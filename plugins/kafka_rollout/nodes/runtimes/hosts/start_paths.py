@@ -36,7 +36,7 @@ from kafka_rollout.nodes.runtimes.hosts.commands import (
 )
 from kafka_rollout.nodes.runtimes.hosts.package_paths import NamedPath, read_absent, read_barred, read_package_paths
 from kafka_rollout.nodes.runtimes.hosts.unit_environment import put_in
-from kafka_rollout.nodes.runtimes.hosts.user_access import WALK, Lookup, read_access, read_way
+from kafka_rollout.nodes.runtimes.hosts.user_access import WALK, Lookup, follow, read_access, read_way
 from kafka_rollout.nodes.runtimes.start_files import all_start_paths, paths_in
 from kafka_rollout.releases.facts import Release
 
@@ -65,7 +65,11 @@ _CONDITIONS = (StartFileKind.CONDITION, StartFileKind.BARRED)
 _FIRST = (StartFileKind.CONFIGURATION, StartFileKind.IDENTITY)
 _NO_FOLDER = "/.kafka-rollout-no-release"
 _SHELLS = frozenset({"sh", "bash", "dash", "ksh", "zsh"})
-_PASSING = ("/run/", "/var/run/", "/var/lock/")  # of locks that a process makes and removes
+_AT_STOP = ("ExecStart", "ExecStop", "ExecStopPost")
+"""Settings whose commands end after the process, and can remove its lock. Conditions come before all others."""
+_PIECES = re.compile(r";|&&|\|\||\||\bthen\b|\belse\b")
+_LOCKS = re.compile(r"(?:^|[\s('\"/])(?:rm|rmdir|unlink|touch|mkdir|flock|lockfile|mkfifo|ln|mv|cp|install|tee)\s")
+_ASSIGNS = re.compile(r"\s*(?:(?:export|local|readonly|declare)\s+)*(\w+)=")
 _YES = ("yes", "true", "on", "1")
 _PRIVILEGED = re.compile(r"[-@:|]*[+!]")
 _USES = {
@@ -147,7 +151,8 @@ def read_start_paths(
     named += [_Named(*one) for one in all_start_paths(config, facts.arguments, environment)]
     provided = dict.fromkeys(path for one in planned for _, path in provider_files(one))
     named += [_Named(StartFileKind.PLANNED, path, is_of_unit=False, absence=Absence.FATAL) for path in provided]
-    absences = _absences(named, directory, absences_of(config, kept), Prepared.of(shown, lines))
+    prepared = Prepared.of(shown, lines)
+    absences = _absences(named, directory, absences_of(config, kept), prepared)
     named.sort(key=lambda one: one.kind not in _FIRST)  # a path has the first kind under which it is named
     wanted: dict[tuple[str, StartFileKind | None], _Named] = {}
     for one in named:
@@ -175,7 +180,8 @@ def read_start_paths(
         }
         barred = read_barred(commands, node, [path for path, kind in wanted if kind is StartFileKind.BARRED], releases)
         absent = read_absent(commands, node, named_here, releases)
-        return None, (*package_paths, *absent, *barred), problem or unowned
+        removed = _removed_paths(commands, node, absolute, prepared=prepared, absences=absences, releases=releases)
+        return None, (*package_paths, *absent, *barred, *removed), problem or unowned
     asked = [service.symlink, *(path if path.startswith("/") else f"{directory}/{path}" for path, _ in wanted)]
     keys: list[Release | None] = [*releases] if releases else [None]
     read = follow_link(commands, node, asked, [_NO_FOLDER if key is None else service.folder(key) for key in keys])
@@ -192,7 +198,40 @@ def read_start_paths(
         )
         for number, one in enumerate(wanted.values(), 1)
     )
-    return link, tuple(paths), problem
+    return link, tuple(_with_removed(paths, prepared)), problem
+
+
+def _with_removed(paths: Iterable[StartPath], prepared: Prepared) -> Iterator[StartPath]:
+    for one in paths:
+        setting = prepared.removed_by(one.path, one.now.path, by_systemd=_USES[one.kind] is None)
+        yield replace(one, removed_by=setting)
+
+
+def _removed_paths(
+    commands: HostCommands,
+    node: NodeSpec,
+    absolute: Sequence[tuple[_Named, str]],
+    *,
+    prepared: Prepared,
+    absences: Mapping[str, Absence],
+    releases: Sequence[Release],
+) -> tuple[StartPath, ...]:
+    """Return the paths that a stop removes, of a node without a link."""
+    seen = follow(commands, node, [path for _, path in absolute]) if prepared.removed else {}
+    places = {path: StartPlace(path=one.place, state=one.state) for path, one in seen.items()}
+    found = (
+        StartPath(
+            kind=one.kind,
+            path=one.path,
+            now=places[path],
+            after=dict.fromkeys(releases, places[path]),
+            is_needed=one.is_needed,
+            absence=absences.get(one.path, Absence.HARMLESS),
+        )
+        for one, path in absolute
+        if path in places
+    )
+    return tuple(one for one in _with_removed(found, prepared) if one.removed_by)
 
 
 def _resolves(service: ServiceSpec, lines: Sequence[str]) -> bool:
@@ -293,11 +332,11 @@ def _names_of_unit_file(
             others[name] = [*others.get(name, ()), value] if value else []
     fatal = Absence.FATAL
     found = [_Named(StartFileKind.CONDITION, path, absence=fatal) for path in _paths_of_conditions(conditions)]
-    executed = [value for name, values in others.items() if name.startswith("Exec") for value in values]
+    executed = [value for name in _AT_STOP for value in others.get(name, ())]
     found += [
         _Named(StartFileKind.BARRED, path)
         for path in _paths_of_conditions(barred)
-        if not path.startswith(_PASSING) and not any(path in text for text in executed)  # a stop can remove them
+        if not any(_changes(piece, _whole(path)) for text in executed for piece in _PIECES.split(text))
     ]
     for name in ("StandardOutput", "StandardError", "PIDFile"):
         for value in others.get(name, [])[-1:]:
@@ -324,8 +363,22 @@ def _names_of_unit_file(
 def _is_lock(path: str, lines: Sequence[str], opened: Sequence[str]) -> bool:
     """Return whether the start itself can make a path, and remove it at its end. `lines`: of its scripts, which can
     name the folder by a variable. `opened`: by the process."""
-    name = re.compile(rf"/{re.escape(posixpath.basename(path))}(?![\w./-])")
-    return path in opened or any(name.search(line) for line in lines)
+    pieces = [piece for line in lines for piece in _PIECES.split(line)]
+    name = rf"/{re.escape(posixpath.basename(path))}(?![\w./-])"
+    variables = [match[1] for piece in pieces if re.search(name, piece) and (match := _ASSIGNS.match(piece))]
+    names = "|".join([name, *(rf"\$\{{?{variable}\b" for variable in variables)])
+    return path in opened or any(_changes(piece, names) for piece in pieces)
+
+
+def _whole(path: str) -> str:
+    """Return the pattern of a path that is not a part of another one."""
+    return rf"(?<![\w./-]){re.escape(path)}(?![\w./-])"
+
+
+def _changes(command: str, names: str) -> bool:
+    """Return whether a command makes or removes what a pattern names, and does not only ask for it."""
+    is_named = re.search(names, command) is not None
+    return is_named and (_LOCKS.search(command) is not None or re.search(rf">\s*\S*(?:{names})", command) is not None)
 
 
 def paths_of_root(commands: HostCommands, node: NodeSpec, variables: Mapping[str, str]) -> frozenset[str] | None:
