@@ -251,6 +251,8 @@ class Runner:
             self._scan_failed = None
         if isinstance(step, JoinStep) or not self._continues() or self._is_kept(task_id, step):
             return
+        if self.procedure.follows_changes(task_id):
+            lock.release_lock(self.ports)
         try:
             with self._recorded(task_id):
                 if reason := step.skip(self.plan, self.request, self.ports.run.events()):

@@ -320,6 +320,18 @@ class Procedure:
             if isinstance(each, EachBatch) and each.steps[0].id == task_id.rpartition(".")[2]:
                 yield task_id.rpartition(".")[0], each
 
+    def follows_changes(self, task_id: str) -> bool:
+        """Return whether neither this step nor one after it changes the cluster, without a decision to roll back.
+
+        The gates of a batch, and of the nodes that an offline step has started, belong to its change.
+        """
+        known, last = dict[str, int](), -1
+        for found, step, each in _walk(self.parts, "", decided=False):
+            known[found] = len(known)
+            if each is not None or (isinstance(step, ActStep) and step.changes):
+                last = known[found]
+        return known.get(task_id, -1) > last
+
     def find(self, task_id: str) -> AnyStep | None:
         """Return the step of a task; None if it belongs to another procedure."""
         return next((step for known, step in self if known == task_id), None)
@@ -328,13 +340,15 @@ class Procedure:
 Walked = Iterator[tuple[str, AnyStep, EachBatch | EachNode | None]]
 
 
-def _walk(parts: Sequence[AnyStep | EachBatch | EachNode | Section], prefix: str) -> Walked:
+def _walk(parts: Sequence[AnyStep | EachBatch | EachNode | Section], prefix: str, *, decided: bool = True) -> Walked:
+    """Yield the steps. `decided`: also those that run only on a decision."""
     for part in parts:
         match part:
             case Step():
                 yield prefix + part.id, part, None
             case Section():
-                yield from _walk(part.parts, f"{prefix}{part.id}." if part.prefixes else prefix)
+                if decided or not part.on_decision:
+                    yield from _walk(part.parts, f"{prefix}{part.id}." if part.prefixes else prefix, decided=decided)
             case EachBatch():
                 yield from ((prefix + step.id, step, part) for step in part.steps)
             case EachNode():

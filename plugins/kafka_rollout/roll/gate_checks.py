@@ -35,6 +35,7 @@ from kafka_rollout.groups.findings import find_unserved_on_path
 from kafka_rollout.groups.group_records import conversion_conditions, no_members_condition
 from kafka_rollout.model.contents import SERVED_BY
 from kafka_rollout.model.plan import Direction, Lowering, Plan, ReleaseStep
+from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.model.unclean_elections import UNKNOWN_ELECTIONS
@@ -65,6 +66,7 @@ from kafka_rollout.roll.moved_coordinators import StopObservation, check_moved_c
 from kafka_rollout.run.projections.nodes import behind_s
 from kafka_rollout.run.projections.observations import finalization, last_failing_offset
 from kafka_rollout.run.projections.offline import describe_lost_disk, describe_unreached
+from kafka_rollout.run.projections.runs import run_of
 from kafka_rollout.run.step_events import GateChecked, GateFailed, GatePassed
 
 GATE = "groups"
@@ -152,6 +154,13 @@ class RecentChecks:
 
 
 RECENT = RecentChecks()
+_PROVE_LEVELS = frozenset({GateKind.FINALIZED, GateKind.SNAPSHOT, GateKind.METADATA_VERSION})
+_PROVE_DOWNGRADE = frozenset({GateKind.LEVELS, GateKind.FINAL_METADATA_VERSION})
+
+
+def follows_changes(kind: GateKind, run_of: RunOf) -> bool:
+    """Return whether a gate comes after the last change of a run, so that the run holds no lock any more."""
+    return kind in _PROVE_DOWNGRADE or (kind in _PROVE_LEVELS and run_of is not RunOf.DOWNGRADE)
 
 
 def check_gate(
@@ -161,7 +170,9 @@ def check_gate(
     *,
     not_before: float = 0.0,
 ) -> GateCheck:
-    """Check a gate once and record it; renew the cluster's lock. Raises StoppedError as `end_if_stopped`.
+    """Check a gate once and record it. Raises StoppedError as `end_if_stopped`.
+
+    It acquires or renews the cluster's lock, unless it only observes after the last change of the run.
 
     `observed`: of all nodes, which gates before a stop share if they are checked at the same time. `not_before`: epoch
     seconds; a gate before a stop counts no value from outside that was read before.
@@ -171,7 +182,8 @@ def check_gate(
     raised.
     """
     end_if_stopped(run, gate)
-    lock.acquire_lock(run.ports, f"Gate {gate.ref} of the {run.plan.direction.value} to {run.plan.target}.")
+    if not follows_changes(gate.kind, run_of(run.history.events())):
+        lock.acquire_lock(run.ports, f"Gate {gate.ref} of the {run.plan.direction.value} to {run.plan.target}.")
     try:
         with recording_lockout(run.ports):
             if gate.kind is GateKind.BEFORE_STOP:

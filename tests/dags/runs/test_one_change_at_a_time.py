@@ -232,6 +232,27 @@ def test_a_run_whose_lock_was_broken_takes_it_again_only_when_its_failed_task_is
     assert len(runs.world.stops) == 3
 
 
+@pytest.mark.usefixtures("combined")
+def test_a_run_that_only_observes_after_its_last_change_leaves_the_lock_to_another_run(
+    runs: FakeRuns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kafka_rollout.feature_updates import levels
+
+    prove, lock, held = levels.prove_snapshot, change_lock(runs.home, clock=runs.world.clock.now), list[Any]()
+
+    def another_run_begins(run: Any) -> Any:
+        held.append(lock.holder("fake"))
+        lock.acquire("fake", SHELL, "Change features.", for_s=LEASE_S)
+        return prove(run)
+
+    monkeypatch.setattr(levels, "prove_snapshot", another_run_begins)
+    state, states, _ = runs.run(finalize="after_approval")
+    assert (state, held) == ("success", [None]), states
+    left = lock.holder("fake")
+    assert left is not None
+    assert left.holder == SHELL
+
+
 def test_a_run_id_of_another_dag_or_of_the_command_line_is_no_key_to_its_lock_and_its_record(
     runs: FakeRuns, capsys: pytest.CaptureFixture[str]
 ) -> None:

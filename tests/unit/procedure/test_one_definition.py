@@ -11,12 +11,14 @@ import pytest
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli.answers import TerminalAnswers
 from kafka_rollout.cli.run import ShellServices, run_procedure
+from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.observation.run import Run
 from kafka_rollout.planning.request import Request
 from kafka_rollout.procedure.kinds import KINDS, UPGRADE, KindOfRun, build_report_of_run
 from kafka_rollout.procedure.progress import Progress
-from kafka_rollout.procedure.step import ActStep, AnyStep, Procedure, Step, StepCall
+from kafka_rollout.procedure.step import ActStep, AnyStep, GateStep, JoinStep, Procedure, Step, StepCall
 from kafka_rollout.procedure.step_lines import step_lines
+from kafka_rollout.roll.gate_checks import follows_changes
 from kafka_rollout.run.events import StepBegan
 from kafka_rollout.run.view import RunView, StepState
 from tests.fakes.cluster import R431, FakeCluster
@@ -89,3 +91,31 @@ def test_a_step_of_the_definition_is_a_task_between_its_neighbours() -> None:
 @pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.procedure.name)
 def test_every_step_has_one_of_the_kinds_that_both_drivers_match(kind: KindOfRun) -> None:
     assert {type(step) for _, step in kind.procedure} <= set(get_args(AnyStep))
+
+
+@pytest.mark.parametrize("of", RunOf)
+def test_the_gates_without_a_lock_are_those_after_the_last_change(of: RunOf) -> None:
+    procedure = KINDS[of].procedure
+    gates = [(task_id, step.gate) for task_id, step in procedure if isinstance(step, GateStep)]
+    found = {task_id for task_id, gate in gates if follows_changes(gate, of)}
+    assert found == {task_id for task_id, _ in gates if procedure.follows_changes(task_id)}
+    if of is not RunOf.RESTART:
+        assert found
+
+
+@pytest.mark.parametrize(
+    ("of", "first"),
+    [
+        (RunOf.UPGRADE, "gate_finalized"),
+        (RunOf.DOWNGRADE, "verify_levels"),
+        (RunOf.FEATURES, "look_again"),
+        (RunOf.RESTART, "compare_after_roll"),
+    ],
+)
+def test_a_run_holds_its_lock_until_its_last_change(of: RunOf, first: str) -> None:
+    procedure = KINDS[of].procedure
+    after = [
+        task_id for task_id, step in procedure if procedure.follows_changes(task_id) and not isinstance(step, JoinStep)
+    ]
+    assert after[0] == first
+    assert not any(procedure.follows_changes(task_id) for task_id, _ in procedure if task_id.startswith("roll"))

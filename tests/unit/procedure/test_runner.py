@@ -11,7 +11,7 @@ import pytest
 
 from kafka_rollout.base.errors import FatalError, RefusedError, TransientError, UserError
 from kafka_rollout.control.approval import record_approval
-from kafka_rollout.gates.gate import HELD_INTERVAL_S, GatePolicy
+from kafka_rollout.gates.gate import HELD_INTERVAL_S, GateCheck, GatePolicy
 from kafka_rollout.model.topology import HostCommand, ServiceSpec
 from kafka_rollout.observation.run import Run
 from kafka_rollout.planning.request import FinalizePolicy, Request
@@ -233,6 +233,36 @@ def test_a_broken_lock_ends_a_run_that_goes_on_and_only_a_new_call_continues_it(
     assert call()
     assert len(cluster.stops) == 6
     assert not RunView.of(seen.run.events()).lock_is_broken
+
+
+def test_a_run_that_only_observes_lets_another_run_take_the_lock(tmp_path: Path) -> None:
+    cluster, seen = FakeCluster(R391), dict[str, bool]()
+    ports, other = fake_ports(cluster, tmp_path), fake_ports(cluster, tmp_path, run_id="run-2")
+    request = Request(
+        target=R431, scan=False, rehearse=False, soak_s=0.0, checks=1, finalize=FinalizePolicy.AFTER_APPROVAL
+    )
+
+    class Progress(SaysLines):
+        def on_check(self, check: GateCheck, message: str, /) -> None:
+            lock = ports.lock.holder("fake")
+            seen[check.gate] = lock is not None and lock.holder == ports.run_id
+            if not seen[check.gate]:
+                other.lock.acquire("fake", "run-2", "upgrade", for_s=60)
+
+    runner = Runner(
+        ports=ports,
+        procedure=UPGRADE,
+        request=request,
+        answers=Approver(Decision.APPROVED),
+        services=RehearsalServices(ports),
+        progress=Progress(lambda line: None),
+    )
+    with pytest.raises(RefusedError, match="no metadata snapshot"):  # to prove the levels with, in the fake cluster
+        runner.run()
+    assert not all(seen.values())
+    lock = ports.lock.holder("fake")
+    assert lock is not None
+    assert lock.holder == "run-2", "the end of the first run leaves the lock to the second one"
 
 
 def test_a_roll_that_fails_fails_the_part_of_its_batch_and_the_step_that_shows_it(

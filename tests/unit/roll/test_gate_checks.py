@@ -228,6 +228,15 @@ def test_every_check_of_a_gate_reads_the_request_to_stop(ports: ClusterPorts, pl
     assert ports.lock.holder("fake") is None, "it renews no lock"
 
 
+@pytest.mark.parametrize("kind", [GateKind.FINALIZED, GateKind.SNAPSHOT, GateKind.METADATA_VERSION, GateKind.GROUPS])
+def test_a_gate_after_the_last_change_takes_no_lock(ports: ClusterPorts, plan: Plan, kind: GateKind) -> None:
+    check_gate(Run(ports, plan), GateRef(kind=kind).resolve(plan, ports.cluster))
+    assert (ports.lock.holder("fake") is None) == (kind is not GateKind.GROUPS)
+    if kind is not GateKind.GROUPS:
+        ports.lock.acquire("fake", "run-2", "upgrade", for_s=60)
+        check_gate(Run(ports, plan), GateRef(kind=kind).resolve(plan, ports.cluster))
+
+
 def test_the_lock_knows_the_cluster_by_its_id_and_keeps_its_other_names_out(
     ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:

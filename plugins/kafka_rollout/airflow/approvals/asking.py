@@ -37,6 +37,7 @@ from kafka_rollout.control.lock import acquire_lock, shorten_lease
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.observation.run import Run
 from kafka_rollout.procedure.approval_requests import doubts_part, rollback_part, unlisted_of_rollback
+from kafka_rollout.procedure.kinds import KINDS, run_of_dag
 from kafka_rollout.run.events import (
     Approval,
     ApprovalOf,
@@ -298,11 +299,24 @@ def ask_how_to_continue(
     ask(context, ports, question, method="decided", timeout=timeout)
 
 
+def keeps_lock(context: Context) -> bool:
+    """Return whether the run can still change the cluster in this task or after it."""
+    ti = context["ti"]
+    return not KINDS[run_of_dag(ti.dag_id)].procedure.follows_changes(ti.task_id)
+
+
 def keep_lock_while_asking(context: Context, ports: ClusterPorts, purpose: str) -> timedelta:
-    """Keep the cluster's lock until the approval timeout; return this time."""
+    """Keep the cluster's lock until the approval timeout, unless nothing is left to change; return this time."""
     timeout = timedelta(hours=float(context["params"]["approval_timeout_hours"]))
-    acquire_lock(ports, purpose, for_s=timeout.total_seconds() + LEASE_S)
+    if keeps_lock(context):
+        acquire_lock(ports, purpose, for_s=timeout.total_seconds() + LEASE_S)
     return timeout
+
+
+def take_lock_after_answer(context: Context, ports: ClusterPorts, purpose: str) -> None:
+    """Set an ordinary lease again after the long lease for an answer. Raises as `acquire_lock`."""
+    if keeps_lock(context):
+        shorten_lease(ports, purpose)
 
 
 def why_ask_again(context: Context, ports: ClusterPorts, answer: Answer) -> str:
@@ -338,7 +352,7 @@ def record_decision(context: Context, ports: ClusterPorts, what: str, answer: An
     """
     asked = answered_request(context, ports, answer)
     reason = answer.reason or NO_REASON
-    shorten_lease(ports, f"{what}: {answer.decision}")
+    take_lock_after_answer(context, ports, f"{what}: {answer.decision}")
     given = recorded_with(context, ports, answer)
     ends_pause = asked is not None and asked.is_pause and answer.decision in ENDS_PAUSE
     if ends_pause:

@@ -20,13 +20,13 @@ from airflow.sdk.exceptions import (
 )
 
 from kafka_rollout.airflow.approvals.airflow_records import AirflowRecords, Records, UnreadRecordError
-from kafka_rollout.airflow.approvals.asking import frozen_hash
+from kafka_rollout.airflow.approvals.asking import frozen_hash, keeps_lock
 from kafka_rollout.airflow.common.cluster_hook import KafkaClusterHook, clears_of
 from kafka_rollout.airflow.common.metrics import send_run_gauges
 from kafka_rollout.airflow.logs import OneLineLogger, OneLineLogs
 from kafka_rollout.base.errors import RefusedError, RolloutError, TransientError, UserError
 from kafka_rollout.control.holds import end_before_step
-from kafka_rollout.control.lock import keep_lock
+from kafka_rollout.control.lock import keep_lock, release_lock
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.planning.request import Request, request_of
@@ -203,6 +203,8 @@ class RolloutOperator(OneLineLogs, BaseOperator):
             with self.working(context, begins=begins) as ports:
                 if begins and not self.ends_run:
                     end_before_step(ports)
+                    if not keeps_lock(context):
+                        release_lock(ports)
                 return getattr(self, then)(context, ports)
         except UnreadRecordError as needed:
             raise needed.defer(then) from None

@@ -18,6 +18,7 @@ from kafka_rollout.airflow.approvals.asking import (
     read_answer,
     recorded_with,
     shown_body,
+    take_lock_after_answer,
     why_ask_again,
 )
 from kafka_rollout.airflow.common.base import (
@@ -28,7 +29,6 @@ from kafka_rollout.airflow.common.base import (
 )
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.control.approval import record_approval
-from kafka_rollout.control.lock import shorten_lease
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.observation.run import Run
@@ -74,7 +74,7 @@ class ApprovalOperator(RolloutOperator):
             repeats = lacks_changes(context, ports, answer) or why_ask_again(context, ports, answer)
             if not answer.reason or repeats:
                 self._ask(context, run, shown_body(context, ports))
-            shorten_lease(ports, f"{self.what.noun(plan.direction)} to {plan.target}: {chosen}")
+            take_lock_after_answer(context, ports, f"{self.what.noun(plan.direction)} to {plan.target}: {chosen}")
             given = recorded_with(context, ports, answer)
             rolls_back = answer.decision is Decision.ROLL_BACK
             decision = Decision.REJECTED if rolls_back else answer.decision

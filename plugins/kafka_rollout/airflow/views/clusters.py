@@ -17,7 +17,7 @@ from kafka_rollout.base.json_forms import to_json
 from kafka_rollout.base.lease import CallState
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.base.wording import count
-from kafka_rollout.console.cluster_status import ENDED, ClusterStatus, Phase, RunState, build_status, choose_run
+from kafka_rollout.console.cluster_status import ENDED, WAITS, ClusterStatus, Phase, RunState, build_status, choose_run
 from kafka_rollout.console.fleet import COLUMNS, FleetRow, Show, cells, choose_rows
 from kafka_rollout.console.run_console import Console, TimedLine, build_console, group_by_rack
 from kafka_rollout.model.plan import Lowering
@@ -108,7 +108,10 @@ def _asked(run_id: str, asked: Asked) -> dict[str, Any]:
 
 def _controls(run: RunState, phase: Phase) -> tuple[str, ...]:
     """Return what an operator can ask of the run now, as `POST dags/{dag_id}/control` takes it."""
-    if phase in ENDED or not run.has_lock or not (run.plan and (run.plan.release_steps or run.plan.feature_changes)):
+    is_open = (
+        run.has_lock or phase in {Phase.ROLLING, Phase.FINALIZING} | WAITS
+    )  # after its last change, without a lock
+    if phase in ENDED or not is_open or not (run.plan and (run.plan.release_steps or run.plan.feature_changes)):
         return ()
     if run.view.pause is not None:
         return ("resume", "stop")
