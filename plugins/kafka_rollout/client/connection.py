@@ -44,6 +44,9 @@ _MOST_HEADER_BYTES = 1024  # correlation id and tagged fields, of which no relea
 # among threads there: it can register a class that another one has replaced, and then no later response can be read.
 _RESPONSE_CLASSES = threading.Lock()
 _SETTINGS = "--command-config; in Airflow the cluster's Connection"
+# The names in client.properties, and those in JSON.
+_CA_SETTING = f"ssl.truststore.location or ca_location of {_SETTINGS}"
+_LOGIN_SETTINGS = f"sasl.jaas.config, or username and password, of {_SETTINGS}"
 # X509_V_ERR_* of OpenSSL, as in x509_vfy.h.
 _NOT_YET_VALID, _EXPIRED = 9, 10
 _NO_ROOT, _WEAK = 2, (66, 67, 68)
@@ -280,7 +283,7 @@ class NodeConnection:
             if response.error_code:
                 raise CredentialsError(
                     f"{self.who} refused the authentication of user {self._security.username} ({name}).",
-                    remedy=f"Check the user name and the password ({_SETTINGS}).",
+                    remedy=f"Check the user name and the password ({_LOGIN_SETTINGS}).",
                 )
             if name.startswith("SCRAM-"):
                 self._check_scram(bytes(response.auth_bytes), name)
@@ -302,7 +305,7 @@ class NodeConnection:
             if part.startswith(b"e="):
                 raise CredentialsError(
                     f"{self.who} refused the authentication of user {self._security.username} ({name}): {value}.",
-                    remedy=f"Check the user name and the password ({_SETTINGS}).",
+                    remedy=f"Check the user name and the password ({_LOGIN_SETTINGS}).",
                 )
             if part.startswith(b"i=") and (parse_number(value) or 0) < _LEAST_ITERATIONS:
                 raise CredentialsError(
@@ -427,8 +430,8 @@ def _untrusted_remedy(verify_code: int) -> str:
         )
     if verify_code == _NO_ROOT:
         return (
-            f"Add the certificate of the root to the CA file ({_SETTINGS}). The file has an authority that another one "
-            "issued: Java accepts it so, OpenSSL and librdkafka do not."
+            f"Add the certificate of the root to the CA file ({_CA_SETTING}). The file has an authority that another "
+            "one issued: Java accepts it so, OpenSSL and librdkafka do not."
         )
     if verify_code in _WEAK:
         return (
@@ -436,8 +439,8 @@ def _untrusted_remedy(verify_code: int) -> str:
             "bits (RSA) and SHA-256, and restart the node or reconfigure its keystore."
         )
     if verify_code in _OTHER_ISSUER:
-        return f"Correct the CA file ({_SETTINGS}): it must have the certificate that issued this one."
-    return f"Check the certificate of the listener and the CA file ({_SETTINGS})."
+        return f"Correct the CA file ({_CA_SETTING}): it must have the certificate that issued this one."
+    return f"Check the certificate of the listener and the CA file ({_CA_SETTING})."
 
 
 def _tls_context(security: ClientSecurity) -> ssl.SSLContext:
@@ -530,7 +533,7 @@ def _mechanism_remedy(offered: Iterable[str]) -> str:
     """Return the mechanisms of a listener with which this tool can log in, or what the listener needs."""
     usable = [name for name in SaslMechanism if name in offered]
     if usable:
-        return f"Set sasl.mechanism to {' or '.join(usable)}."
+        return f"Set sasl.mechanism, or mechanism, to {' or '.join(usable)} ({_SETTINGS})."
     return (
         f"This tool logs in with {', '.join(SaslMechanism)} or a client certificate, and not with Kerberos or a class "
         "of your own. Add one of them to sasl.enabled.mechanisms of the listener, or add a listener for this tool."

@@ -20,7 +20,7 @@ from confluent_kafka.admin import (
 from kafka_rollout.cli import app as cli
 from kafka_rollout.model.rights import READING
 from tests.integration.conftest import MakeCluster
-from tests.integration.harness.security.secured import READER, SecuredCluster, mutual
+from tests.integration.harness.security.secured import READER, SecuredCluster, certificate, mutual
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("one_java_per_release")]
 
@@ -162,3 +162,22 @@ def test_a_wrong_password_and_no_security_are_one_sentence(
     assert "wrong-password" not in f"{found}{said}"
     code, found, said = run(capsys, secured, None)
     assert (code, found["error"]["kind"]) == (2, "credentials")
+
+
+def test_a_wrong_ca_and_a_wrong_mechanism_are_invalid_input(
+    secured: SecuredCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 3 is for a cluster that blocks. The answer names what to correct."""
+    file = properties(tmp_path, secured, secured.passwords[READER])
+    right = file.read_text()
+    (tmp_path / "other").mkdir()
+    certificate(tmp_path / "other", "ca")
+    for wrong, sentence, remedy in (
+        (right.replace("SCRAM-SHA-512", "SCRAM-SHA-256"), "does not offer SASL mechanism SCRAM-SHA-256", "mechanism"),
+        (right.replace(f"{secured.files}/ca.pem", f"{tmp_path}/other/ca.pem"), "is not trusted", "truststore"),
+    ):
+        file.write_text(wrong)
+        code, found, _ = run(capsys, secured, file)
+        error = found["error"]
+        assert (code, error["kind"], sentence in error["sentence"]) == (2, "credentials", True), error
+        assert remedy in error["remedy"], error

@@ -381,7 +381,8 @@ def test_ports_that_are_not_a_listener_with_these_settings(
         assert answer(words, capsys) == (
             2,
             f"The certificate of Bootstrap server 127.0.0.1:{port} is not trusted: self-signed certificate. "
-            f"Correct the CA file {SETTINGS}: it must have the certificate that issued this one.",
+            f"Correct the CA file (ssl.truststore.location or ca_location of {SETTINGS[1:]}: it must have the "
+            "certificate that issued this one.",
         )
 
 

@@ -69,7 +69,11 @@ def folder(tmp_path: Path) -> Path:
     [
         ("ended", "ca.pem", "Renew the certificate of the listener, or the one"),
         ("elsewhere", "ca.pem", "Use an address that the certificate names (subjectAltName)"),
-        ("node", "other/ca.pem", "Correct the CA file (--command-config; in Airflow the cluster's Connection)"),
+        (
+            "node",
+            "other/ca.pem",
+            "Correct the CA file (ssl.truststore.location or ca_location of --command-config",
+        ),
     ],
 )
 def test_the_remedy_of_an_untrusted_certificate_names_its_cause(folder: Path, store: str, ca: str, remedy: str) -> None:

@@ -74,7 +74,10 @@ def test_an_answer_without_its_fields_is_a_sentence(first: str) -> None:
     ("offered", "remedy"),
     [
         (["GSSAPI"], "not with Kerberos or a class of your own. Add one of them to sasl.enabled.mechanisms"),
-        (["GSSAPI", "PLAIN", "SCRAM-SHA-512"], "Set sasl.mechanism to PLAIN or SCRAM-SHA-512."),
+        (
+            ["GSSAPI", "PLAIN", "SCRAM-SHA-512"],
+            "Set sasl.mechanism, or mechanism, to PLAIN or SCRAM-SHA-512 (--command-config; in Airflow ",
+        ),
     ],
 )
 def test_a_listener_without_the_mechanism_names_what_this_tool_can_use(offered: list[str], remedy: str) -> None:
