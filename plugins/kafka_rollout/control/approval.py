@@ -19,6 +19,7 @@ from typing import Any
 
 from kafka_rollout.base.errors import RefusedError, TransientError, UserError
 from kafka_rollout.base.findings import group_by_kind
+from kafka_rollout.base.wording import count
 from kafka_rollout.control.lock import keep_lock
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import ClusterSpec
@@ -272,7 +273,7 @@ def refuse_blockers(plan: Plan) -> None:
     if plan.blockers:
         groups = group_by_kind(plan.blockers)
         raise RefusedError(
-            f"The plan has {len(plan.blockers)} blocker(s), which cannot be approved: "
+            f"The plan has {count(len(plan.blockers), 'blocker')}, which cannot be approved: "
             f"{'; '.join(f'{group.code} {group.subjects}: {group.sentence}' for group in groups)}",
             remedy=" ".join(dict.fromkeys(group.remedy for group in groups)),
         )

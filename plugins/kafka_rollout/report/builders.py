@@ -289,7 +289,7 @@ def outcome_of(
 ) -> tuple[Outcome, str]:
     """Return the outcome and a sentence."""
     if dry_run:
-        return Outcome.DRY_RUN, f"Dry run: nothing was changed. The plan has {len(run.plan.blockers)} blocker(s)."
+        return Outcome.DRY_RUN, f"Dry run: nothing was changed. {_blockers_of(run.plan)}"
     plan, events = run.plan, view.events
     started = view.newest(Started)
     if state is None:
@@ -323,6 +323,15 @@ def outcome_of(
         return Outcome.REFUSED, f"Nothing was changed: {refusal_of(plan, view)}"
     cause = f"{view.cause} " if view.cause else ""
     return Outcome.STOPPED, f"{cause}{_describe_down(view)}The change to {plan.target} stopped: {_running(state)}."
+
+
+def _blockers_of(plan: Plan) -> str:
+    """Return how many blockers a plan has. It has none only if every check that can find one was made."""
+    if plan.blockers:
+        return f"The plan has {count(len(plan.blockers), 'blocker')}."
+    if hiding := [one.id for one in plan.checks if one.can_hide_a_blocker]:
+        return f"A blocker cannot be excluded, because of {few(hiding, limit=len(hiding))}."
+    return "The plan has no blocker."
 
 
 def _describe_down(view: RunView) -> str:
@@ -386,7 +395,7 @@ def refusal_of(plan: Plan, view: RunView) -> str:
     """Return why the run changed nothing, as a part of a sentence."""
     if plan.blockers:
         return (
-            f"the plan has {len(plan.blockers)} blocker(s), the first is {plan.blockers[0].code}: "
+            f"the plan has {count(len(plan.blockers), 'blocker')}, the first is {plan.blockers[0].code}: "
             f"{plan.blockers[0].sentence}"
         )
     match view.refusal:

@@ -39,7 +39,11 @@ def test_only_a_dry_run_begins(
         run_procedure(procedure, ports, Request(target=Release.parse(target), dry_run=dry_run), answers, services)
         return dict(ports.run.attachment("report.json") or {})
 
-    assert run("planned", dry_run=True)["outcome"] == "dry_run"
+    planned = run("planned", dry_run=True)
+    assert planned["outcome"] == "dry_run"
+    assert str(planned["sentence"]).startswith(
+        "Dry run: nothing was changed. A blocker cannot be excluded, because of "
+    )
     with pytest.raises(RefusedError, match="Cluster fake has runtime none, so its nodes cannot be stopped"):
         run("changed", dry_run=False)
     assert cluster.stops == []
