@@ -306,8 +306,8 @@ def request_control(cluster: str, run_id: str, asked: ControlAsked, settings: Se
         open_lock(settings).admit(cluster, run_id, asked.by)
     history.record(asked)
     follows = asked.follows
-    if isinstance(asked, StopAsked) and run.plan is not None and run.question() is not None:
-        # No process of it would read the request before the answer.
+    if isinstance(asked, StopAsked) and run.plan is not None and (run.question() is not None or is_fenced):
+        # No process of it would read the request, or none before the answer.
         with suppress(RefusedError):  # it was answered meanwhile, so the run reads the request
             open_lock(settings).stop(cluster, run_id, asked.by)
             history.record(StoppedByOperator(target=run.plan.target))

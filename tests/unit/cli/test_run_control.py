@@ -33,6 +33,7 @@ from kafka_rollout.run.events import (
     StartedAtShell,
     StopAsked,
 )
+from kafka_rollout.run.view import RunView
 from kafka_rollout.wiring.runs import write_run_report
 from tests.dags.conftest import spec_with_homes
 from tests.fakes.cluster import R391, R431, FakeCluster
@@ -178,3 +179,6 @@ def test_a_run_whose_process_was_killed_says_so_at_once(
             assert "FAILED fake: upgrade 3.9.1 → 4.3.1 ! The process of the run was killed." in shown
             assert "Continue with `kafka-rollout upgrade --to 4.3.1 --cluster fake --run run-1`" in shown
     assert ports.lock.holder("fake") is not None
+    assert call("stop", "--run", "run-1", "--reason", "another day") == 0
+    assert ports.lock.holder("fake") is None
+    assert RunView.of(ports.run.events()).requested is None
