@@ -365,7 +365,10 @@ class SqlChangeLock:
                     return True
                 connection.execute(text("SELECT pg_advisory_unlock(:key)"), key)
                 return False
-        with suppress(FileNotFoundError), self._call_path(cluster, holder).open("rb") as file:
+        path = self._call_path(cluster, holder)
+        if not path.exists():
+            return False
+        with private_lock_file(path) as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
