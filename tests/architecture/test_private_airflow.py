@@ -33,6 +33,7 @@ USED = {
     "airflow.sdk.execution_time.task_runner.RuntimeTaskInstance": {"get_task_states"},
     "airflow.sdk.execution_time.task_runner.SUPERVISOR_COMMS": set[str](),
     "airflow.sdk.execution_time.hitl.get_hitl_detail_content_detail": {"ti_id"},
+    "airflow.sdk.execution_time.timeout.timeout": set[str](),
     "airflow.observability.stats.incr": set[str](),
     "airflow.sdk.observability.stats.gauge": set[str](),
     "airflow.api_fastapi.app.get_auth_manager": set[str](),
