@@ -105,6 +105,11 @@ class FakeHost:
     kill_mode: str = "control-group"
     sends_sigkill: str = "yes"
     needs_reload: str = "no"
+    can_start: str = "yes"
+    transient: str = "no"
+    unit_file: str = "/etc/systemd/system/kafka.service"
+    unit_text: str = "[Service]\nExecStart=/opt/kafka/bin/kafka-server-start.sh /etc/kafka/server.properties\n"
+    cats: bool = True  # False: `systemctl cat` fails
     mounts: Mapping[str, str] = field(default_factory=dict)  # properties of the unit
     gone: set[str] = field(default_factory=set)  # paths that a start names and that do not exist
     unit_files: str = (
@@ -281,6 +286,8 @@ class FakeHost:
             names = ("BindPaths", "BindReadOnlyPaths", "TemporaryFileSystem", "RootDirectory")
             shown = {**dict.fromkeys(names, ""), "PrivateTmp": "no", "ProtectHome": "no", **self.mounts}
             return done_with(0, "".join(f"{name}={value}\n" for name, value in shown.items()), "")
+        if line.startswith("systemctl cat "):
+            return done_with(0, self.unit_text, "") if self.cats else done_with(1, "", "Permission denied")
         if line.startswith("test -f ") and "useKeyTab" in line:
             return done_with(0, self.login_file, "")
         if "head -c 200000" in line:  # texts
@@ -484,6 +491,7 @@ class FakeHost:
             f"NRestarts={self.restarts}\nTimeoutStopUSec={self.stop}\nUser=kafka\n"
             f"AmbientCapabilities={self.capabilities}\n"
             f"KillMode={self.kill_mode}\nSendSIGKILL={self.sends_sigkill}\n{'' if self.pid else self._group()}"
+            f"CanStart={self.can_start}\nTransient={self.transient}\nFragmentPath={self.unit_file}\n"
             f"NeedDaemonReload={self.needs_reload}\nKillSignal={self.kill_signal}\n"
             f"Id={self.unit_id}\nMachine={self.machines.get(self.asked, machine_id(name=self.asked))}\n"
         )

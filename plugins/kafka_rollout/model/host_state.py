@@ -330,6 +330,16 @@ class HostState:
     needs_reload: str = ""
     """How the files of the unit have changed since the service manager has read them, as the end of a sentence: what is
     known of it is older; empty: they have not."""
+    can_start: bool = True
+    """False if the service manager refuses a start by hand."""
+    is_transient: bool = False
+    """The service manager forgets the unit at its stop."""
+    unit_file: str = ""
+    """The main file of the unit; empty: unknown."""
+    start_conditions: tuple[str, ...] = ()
+    """The words of each ExecCondition= of the unit that can keep systemd from starting the node."""
+    unknown_settings: tuple[str, ...] = ()
+    """Settings in the files of the unit that no check reads, each as `Name=value` (model/unit_settings.py)."""
     mounts: tuple[UnitMount, ...] = ()
     """Of the unit of the node."""
     installed: Release | None = None
@@ -359,7 +369,7 @@ class HostState:
     others: Mapping[int, str] = field(default_factory=dict)
     """The other nodes on the same machine → their host in the inventory."""
     start_commands: tuple[str, ...] = ()
-    """The words of each ExecStartPre= of the unit without which systemd does not start the node."""
+    """The words of each ExecCondition= and ExecStartPre= of the unit without which systemd does not start the node."""
     stop: UnitStop = field(default_factory=UnitStop)
     stopped_units: tuple[StoppedUnit, ...] = ()
     """Those that systemd stops with the unit, nearest first."""

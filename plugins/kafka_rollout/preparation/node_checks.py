@@ -112,6 +112,7 @@ from kafka_rollout.planning.findings.unclean_elections import (
     unclean_election_findings,
     unknown_unclean_elections,
 )
+from kafka_rollout.planning.findings.unit_starts import UNIT_NOT_STARTABLE
 from kafka_rollout.planning.findings.unreachable import (
     IP_QUOTAS_CHECK,
     THROTTLES_CHECK,
@@ -272,7 +273,8 @@ def check_rollback_on_host(run: ReadRun, release: Release, node: NodeSpec) -> tu
     about a stop that reaches another Kafka."""
     wanted = (
         *(*START_PATH_CODES, *JVM_OPTION_CODES, START_SCRIPT_EDITED, START_COMMAND),
-        *(UNIT_NOT_RELOADED, REQUIRED_UNIT_DOWN, HOST_READ_ONLY, HOST_DISK_FULL, SECURITY_LABEL_DIFFERS),
+        *(UNIT_NOT_RELOADED, UNIT_NOT_STARTABLE, REQUIRED_UNIT_DOWN, HOST_READ_ONLY, HOST_DISK_FULL),
+        SECURITY_LABEL_DIFFERS,
         STOP_REACHES_OTHERS,
     )
     codes = {code.text for code in wanted}

@@ -43,6 +43,7 @@ from kafka_rollout.planning.findings.start_scripts import START_SCRIPT_EDITED, e
 from kafka_rollout.planning.findings.start_writes import start_write_findings
 from kafka_rollout.planning.findings.stops import STOP_CODES, stop_findings
 from kafka_rollout.planning.findings.unit_mounts import UNIT_SEES_OTHER_FILE, unit_mount_findings
+from kafka_rollout.planning.findings.unit_starts import UNIT_START_CODES, unit_start_findings
 from kafka_rollout.releases.facts import Catalogue, Release
 
 HOST_PATH_UNSAFE = FindingCode(
@@ -409,6 +410,7 @@ HOSTS_CHECK = Check(
         UNIT_SEES_OTHER_FILE,
         *STOP_CODES,
         REQUIRED_UNIT_DOWN,
+        *UNIT_START_CODES,
         HOST_NAMED_TWICE,
         CLOCK_SKEW,
         HOST_RIGHT_MISSING,
@@ -482,6 +484,7 @@ def host_problems(
             *(() if restarts and not releases else start_path_findings(node, host, releases)),
             *start_write_findings(node, host, releases),
             *(() if restarts and not releases else required_unit_findings(node, host)),
+            *(() if restarts and not releases else unit_start_findings(node, host)),
             *jvm_option_losses(node, host, releases),
             *edited_script_findings(catalogue.scripts, node, host, releases),
             *start_command_findings(catalogue, node, host, releases),

@@ -27,6 +27,7 @@ from kafka_rollout.model.host_state import (
 )
 from kafka_rollout.model.starts import KeyTab
 from kafka_rollout.model.topology import NodeSpec, ServiceSpec
+from kafka_rollout.model.unit_settings import parse_settings
 from kafka_rollout.nodes.runtimes.hosts.absences import SHOWN, Prepared, absences_of, is_literal
 from kafka_rollout.nodes.runtimes.hosts.commands import (
     HostCommands,
@@ -52,7 +53,6 @@ _PROPERTIES = (
     f"WorkingDirectory,{','.join(sorted({*_SANDBOX, *SHOWN}))}"
 )
 _FILES = frozenset({"FragmentPath", "DropInPaths", "EnvironmentFiles"})
-_SETTING = re.compile(r"(\w+)\s*=\s*(.*)")
 _CONDITION = re.compile(r"(Condition|Assert)(Path|File|Directory)\w+")
 _ENVIRONMENT_FILE = re.compile(r"(/\S+) \(ignore_errors=no\)")
 _WRITES = re.compile(r"(?:append|file|truncate):(/.+)")
@@ -314,11 +314,8 @@ def _names_of_unit_file(
     conditions: list[str] = []
     barred: list[str] = []
     others: dict[str, list[str]] = {}
-    for line in done.out.replace("\\\n", " ").splitlines():
-        match = None if line.lstrip().startswith(("#", ";")) else _SETTING.fullmatch(line.strip())
-        if match is None:
-            continue
-        name, value = match[1], match[2].strip()
+    for setting in parse_settings(done.out):
+        name, value = setting.name, setting.value
         if name.startswith(("Condition", "Assert")):
             prefix = name[: len("Assert")] if name.startswith("Assert") else "Condition"
             if not value:

@@ -39,6 +39,7 @@ from kafka_rollout.model.log_directories import log_directories, metadata_direct
 from kafka_rollout.model.node_log import READ_LINES, can_be_read
 from kafka_rollout.model.starts import MAIN_CLASS, overrides_of
 from kafka_rollout.model.topology import NodeSpec, ServiceSpec
+from kafka_rollout.model.unit_settings import find_unknown, parse_settings
 from kafka_rollout.nodes.runtimes.claim_files import CLOSED, OPEN, join_claims
 from kafka_rollout.nodes.runtimes.hosts.commands import (
     MISSING,
@@ -90,13 +91,16 @@ from kafka_rollout.releases.facts import Release
 _Read = TypeVar("_Read")
 _PROPERTIES = (
     "LoadState,ActiveState,SubState,MainPID,ExecMainPID,ExecMainStartTimestamp,NRestarts,TimeoutStopUSec,User,"
-    "UnitFileState,ExecStop,ExecStopPost,Id,KillMode,KillSignal,SendSIGKILL,NeedDaemonReload"
+    "UnitFileState,ExecStop,ExecStopPost,Id,KillMode,KillSignal,SendSIGKILL,NeedDaemonReload,CanStart,"
+    "Transient,FragmentPath"
 )
 # Below the home of the SSH user, which hosts can share. Not by names of the inventory, which another one can have.
 CLAIMS = '{records}/claims/"$(uname -n)"/{unit}'
 _CLAIMS_BEGIN, _CLAIMS_END = "Claims=begin", "Claims=end"
 _NO_CLAIMS = re.compile(r"\S*(?:find|sed): .*: No such file or directory")
 DOWN = ("inactive", "failed")
+_YES_NO = {"yes": True, "no": False}
+_SHOWN_COMMANDS = ("show ExecStart", "show ExecCondition")
 _UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _ASKED = "asked"
 _FILES = re.compile(r"files +(\d+) +(\d+) (/.*)")
@@ -132,7 +136,7 @@ _IN_PATTERN = (
 ARGUMENTS = (
     "LC_ALL=C systemctl show --property=Environment --value {unit} | sed 's/^/env /'; "
     "LC_ALL=C systemctl show-environment | sed 's/^/all /'; "
-    "LC_ALL=C systemctl show --property=ExecStart,ExecStartPre,ExecSearchPath {unit} | sed 's/^/show /'; "
+    "LC_ALL=C systemctl show --property=ExecStart,ExecStartPre,ExecCondition,ExecSearchPath {unit} | sed 's/^/show /'; "
     + _PROCESS
     + "tr '\\0' '\\n' 2>/dev/null </proc/$pid/cmdline | sed 's/^/arg /'; "
     'age=$(ps -o etimes= -p "$pid" 2>/dev/null) && echo "started $(date +%s)" $age; '
@@ -214,6 +218,12 @@ class UnitState:
     """KillSignal; None: unknown."""
     sends_sigkill: bool = True
     """SendSIGKILL."""
+    can_start: bool | None = None
+    """CanStart: whether systemd accepts a start by hand; None: unknown."""
+    is_transient: bool | None = None
+    """Transient; None: unknown."""
+    file: str = ""
+    """FragmentPath; empty if it is not known."""
     needs_reload: bool | None = None
     """NeedDaemonReload, which does not show each change of its files (loaded_files.py); None: unknown."""
 
@@ -306,7 +316,10 @@ def parse_unit(text: str) -> UnitState:
         kill_mode=values.get("KillMode", ""),
         kill_signal=parse_number(values.get("KillSignal", "")),
         sends_sigkill=values.get("SendSIGKILL") != "no",
-        needs_reload={"yes": True, "no": False}.get(values.get("NeedDaemonReload", "")),
+        can_start=_YES_NO.get(values.get("CanStart", "")),
+        is_transient=_YES_NO.get(values.get("Transient", "")),
+        file=values.get("FragmentPath", ""),
+        needs_reload=_YES_NO.get(values.get("NeedDaemonReload", "")),
     )
 
 
@@ -367,6 +380,7 @@ def read_host(
     link_users = read_link_users(commands, node)
     needs_reload = "NeedDaemonReload=yes" if unit.needs_reload else read_reload(commands, node)
     mounts = read_unit_mounts(commands, node)
+    settings, settings_problem = _read_or_unknown(lambda: () if unit.masked else _read_unknown_settings(commands, node))
     free = values.get("free", "")
     facts = read_facts(commands, node, libs, unit.pid, now)
     free_bytes = int(free) if free.isdigit() else None
@@ -425,6 +439,10 @@ def read_host(
         "KillMode of the unit": not unit.kill_mode,
         "KillSignal of the unit": unit.kill_signal is None,
         "NeedDaemonReload of the unit": unit.needs_reload is None,
+        "CanStart of the unit": unit.can_start is None,
+        "Transient of the unit": unit.is_transient is None,
+        "FragmentPath of the unit": not unit.file,
+        f"the settings of {service.unit} ({settings_problem})": settings is None,
         f"the mounts of {service.unit} (`systemctl show`)": mounts is None,
         f"which files systemd would read of {service.unit} (`systemctl cat`)": needs_reload is None,
         f"the processes in the control group of {service.unit} (/sys/fs/cgroup)": not sees_processes,
@@ -472,6 +490,12 @@ def read_host(
         kill_mode=unit.kill_mode,
         kill_signal=unit.kill_signal,
         sends_sigkill=unit.sends_sigkill,
+        # The unit is masked while a run installs its package.
+        can_start=unit.can_start is not False or unit.masked,
+        is_transient=unit.is_transient is True,
+        unit_file="" if unit.masked else unit.file,
+        start_conditions=_commands_of(options, "ExecCondition="),
+        unknown_settings=settings or (),
         needs_reload=needs_reload or "",
         mounts=mounts or (),
         stop=read_unit_stop(
@@ -737,9 +761,26 @@ def _count_unread(commands: HostCommands, node: NodeSpec) -> int:
 
 def needed_commands(options: UnitOptions) -> tuple[str, ...]:
     """Return the commands before the start whose failure ends it, with the variables of the unit."""
-    before = (text for text in options.commands if text.startswith("ExecStartPre="))
-    found = (command for text in before for command, ignores_errors in shown_with_errors(text) if not ignores_errors)
+    return _commands_of(options, "ExecCondition=", "ExecStartPre=")
+
+
+def _commands_of(options: UnitOptions, *settings: str) -> tuple[str, ...]:
+    texts = (text for text in options.commands if text.startswith(settings))
+    found = (command for text in texts for command, ignores_errors in shown_with_errors(text) if not ignores_errors)
     return tuple(put_in(command, options.variables) for command in found)
+
+
+def _read_unknown_settings(commands: HostCommands, node: NodeSpec) -> tuple[str, ...]:
+    """Raises TransientError or RefusedError if the host does not show the files of the unit."""
+    service = service_of(node)
+    done = commands.run(node, ["systemctl", "cat", service.unit])
+    if done.code != 0:
+        raise unusable(
+            done,
+            f"`systemctl cat {service.unit}` on host {service.host} failed: {done.problem}.",
+            remedy="Let the SSH user read the files of the unit.",
+        )
+    return find_unknown(parse_settings(done.out))
 
 
 def _denied(
@@ -917,7 +958,7 @@ def read_unit_options(commands: HostCommands, node: NodeSpec) -> UnitOptions:
         is_whole=not unread and unknown is None,
         unknown=unknown,
         search=next((line[20:] for line in lines if line.startswith("show ExecSearchPath=")), "").replace(" ", ":"),
-        commands=tuple(line.removeprefix("show ") for line in lines if line.startswith("show ExecStart")),
+        commands=tuple(line.removeprefix("show ") for line in lines if line.startswith(_SHOWN_COMMANDS)),
     )
 
 

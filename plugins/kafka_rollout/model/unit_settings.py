@@ -1,0 +1,138 @@
+"""Settings of a unit of systemd: which of them a plan understands, and which an approver must read.
+
+Source: systemd.unit(5), systemd.service(5), systemd.exec(5), systemd.kill(5), systemd.resource-control(5). A setting
+that is not in the table can decide whether and with what the next start happens, so it never counts as harmless.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+_READ_SECTIONS = ("Unit", "Service")
+"""systemd reads [Install] only for `systemctl enable`, and no section that begins with `X-`."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnitSetting:
+    """A line of the files of a unit."""
+
+    section: str
+    name: str
+    """Empty for a line that is not a setting."""
+    value: str
+
+    def __str__(self) -> str:
+        return f"{self.name}={self.value}" if self.name else self.value
+
+
+_KNOWN: dict[str, tuple[str, ...]] = {
+    "for people": ("Description", "Documentation", "SourcePath"),
+    "checks read what they start, stop or need": (
+        *("ExecCondition", "ExecStartPre", "ExecStart", "ExecStartPost", "ExecStop", "ExecStopPost", "ExecSearchPath"),
+        *("Environment", "EnvironmentFile", "WorkingDirectory", "User", "Group", "SupplementaryGroups"),
+        *("PermissionsStartOnly", "RefuseManualStart", "StandardInput", "StandardOutput", "StandardError", "PIDFile"),
+        *("Requires", "Requisite", "BindsTo", "BindTo", "RequiresMountsFor", "PropagatesStopTo", "LoadCredential"),
+        *("KillMode", "KillSignal", "SendSIGKILL", "TimeoutSec", "TimeoutStopSec"),
+    ),
+    "checks read what they show, hide or close": (
+        *("BindPaths", "BindReadOnlyPaths", "MountImages", "TemporaryFileSystem", "RootDirectory", "RootImage"),
+        *("ExtensionImages", "ExtensionDirectories", "PrivateTmp", "ProtectHome", "ProtectSystem"),
+        *("ReadOnlyPaths", "ReadWritePaths", "ReadOnlyDirectories", "ReadWriteDirectories"),
+        *("AmbientCapabilities", "DynamicUser"),
+    ),
+    "checks read what systemd makes and removes": (
+        *("RuntimeDirectory", "RuntimeDirectoryPreserve", "StateDirectory", "CacheDirectory", "LogsDirectory"),
+        *("ConfigurationDirectory", "RuntimeDirectoryMode", "StateDirectoryMode", "CacheDirectoryMode"),
+        *("LogsDirectoryMode", "ConfigurationDirectoryMode", "TimeoutCleanSec"),
+    ),
+    "it orders, or starts another unit whose result does not count": (
+        *("After", "Before", "Wants", "WantsMountsFor", "Upholds", "DefaultDependencies", "CollectMode"),
+    ),
+    "it acts when another unit stops, restarts or reloads": (
+        *("PartOf", "StopPropagatedFrom", "PropagatesReloadTo", "PropagateReloadTo", "ReloadPropagatedFrom"),
+        *("PropagateReloadFrom", "ExecReload", "ReloadSignal", "IgnoreOnIsolate", "AllowIsolate", "OnFailureJobMode"),
+        *("OnSuccessJobMode", "SurviveFinalKillSignal"),
+    ),
+    "a stop that it refuses leaves the node running": ("RefuseManualStop",),
+    "the process that runs was started with it, and so is the next one": (
+        *("Type", "ExitType", "RemainAfterExit", "GuessMainPID", "NotifyAccess", "BusName", "NonBlocking", "UMask"),
+        *("TimeoutStartSec", "TimeoutStartFailureMode", "Slice", "Delegate", "DelegateSubgroup", "TimerSlackNSec"),
+        *("Nice", "OOMScoreAdjust", "OOMPolicy", "IgnoreSIGPIPE", "CoredumpFilter", "CoredumpReceive", "MemoryKSM"),
+        *("KeyringMode", "RemoveIPC", "SetLoginEnvironment", "PrivateIPC", "MountAPIVFS", "BindLogSockets"),
+    ),
+    "systemd starts the process again by itself, not at the start of a run": (
+        *("Restart", "RestartSec", "RestartSteps", "RestartMaxDelaySec", "RestartMode", "RestartPreventExitStatus"),
+        *("RestartForceExitStatus", "SuccessExitStatus"),
+    ),
+    "it acts on a stop that takes too long, whose limit a check reads": (
+        *("SendSIGHUP", "FinalKillSignal", "RestartKillSignal", "TimeoutAbortSec", "TimeoutStopFailureMode"),
+    ),
+    "system calls, devices and addresses are the same for each release on the same Java": (
+        *("CapabilityBoundingSet", "NoNewPrivileges", "SecureBits", "SystemCallFilter", "SystemCallErrorNumber"),
+        *("SystemCallArchitectures", "SystemCallLog", "RestrictAddressFamilies", "RestrictNamespaces"),
+        *("RestrictRealtime", "RestrictSUIDSGID", "LockPersonality", "MemoryDenyWriteExecute", "PrivateDevices"),
+        *("PrivateMounts", "MountFlags", "PrivateNetwork", "PrivateUsers", "ProtectClock", "ProtectControlGroups"),
+        *("ProtectHostname", "ProtectKernelLogs", "ProtectKernelModules", "ProtectKernelTunables", "ProtectProc"),
+        *("ProcSubset", "DevicePolicy", "DeviceAllow", "IPAddressAllow", "IPAddressDeny", "SocketBindAllow"),
+        *("SocketBindDeny", "RestrictNetworkInterfaces"),
+    ),
+    "only its log": (
+        *("SyslogIdentifier", "SyslogFacility", "SyslogLevel", "SyslogLevelPrefix", "LogLevelMax", "LogExtraFields"),
+        *("LogRateLimitIntervalSec", "LogRateLimitInterval", "LogRateLimitBurst", "LogFilterPatterns"),
+        *("UtmpIdentifier", "UtmpMode"),
+    ),
+    "true or false as long as the host runs, and true for the process": (
+        *("ConditionArchitecture", "ConditionVirtualization", "ConditionKernelCommandLine", "ConditionKernelVersion"),
+        *("ConditionFirmware", "ConditionCapability", "ConditionSecurity", "ConditionControlGroupController"),
+        *("AssertArchitecture", "AssertVirtualization", "AssertKernelCommandLine", "AssertKernelVersion"),
+        *("AssertFirmware", "AssertCapability", "AssertSecurity", "AssertControlGroupController"),
+    ),
+}
+"""Why the next start does not depend on a setting in a way that no check sees → the settings."""
+_KNOWN_NAMES = frozenset(name for names in _KNOWN.values() for name in names)
+_LIMITS = re.compile(
+    r"Limit[A-Z]+|(Startup)?(CPU|IO|Memory|Tasks|BlockIO|NUMA|ManagedOOM)[A-Z]\w*"
+    r"|(CPU|IO)Scheduling\w+|(Default)?(CPU|IO|Memory|Tasks|BlockIO|IP)Accounting|X-.*"
+)
+"""Resources of the process, as for the one that runs; and what systemd does not read."""
+_FOLLOWED = re.compile(r"(Condition|Assert)(Path(Exists|IsDirectory)|File(NotEmpty|IsExecutable))")
+_PREFIXES = ("Condition", "Assert")
+_HARMLESS = {"StartLimitIntervalSec": "0", "StartLimitInterval": "0"}
+"""Values that switch a setting off."""
+
+
+def parse_settings(text: str) -> Iterator[UnitSetting]:
+    """Yield the lines in the files of a unit, as `systemctl cat` prints them, without comments."""
+    section = ""
+    for line in text.replace("\\\n", " ").splitlines():
+        stripped = line.strip()
+        if not stripped or stripped.startswith(("#", ";")):
+            continue
+        if stripped.startswith("[") and stripped.endswith("]"):
+            section = stripped[1:-1]
+            continue
+        name, equals, value = stripped.partition("=")
+        is_setting = equals and re.fullmatch(r"[\w.-]+", name.rstrip())
+        yield UnitSetting(section, name.rstrip() if is_setting else "", value.strip() if is_setting else stripped)
+
+
+def find_unknown(settings: Iterable[UnitSetting]) -> tuple[str, ...]:
+    """Return the settings that no check understands, each as `Name=value`, without those that a later line empties."""
+    found: list[UnitSetting] = []
+    for one in (each for each in settings if each.section in _READ_SECTIONS):
+        if one.value:
+            found.append(one)
+        else:  # it empties all conditions, or all assertions
+            prefix = next((each for each in _PREFIXES if one.name.startswith(each)), "")
+            found = [each for each in found if not (each.name.startswith(prefix) if prefix else each.name == one.name)]
+    return tuple(dict.fromkeys(str(one) for one in found if not _is_known(one)))
+
+
+def _is_known(setting: UnitSetting) -> bool:
+    name, value = setting.name, setting.value
+    if _FOLLOWED.fullmatch(name):  # the paths of a start have it: one that must exist, or that must not
+        path = value.removeprefix("!").strip() if name.endswith("PathExists") else value
+        return path.startswith("/") and not re.search(r"[%*?\[]", path)
+    return name in _KNOWN_NAMES or _LIMITS.fullmatch(name) is not None or _HARMLESS.get(name) == value

@@ -1,0 +1,88 @@
+"""Findings about whether systemd starts the unit of a node again after a run has stopped it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kafka_rollout.base.findings import BLOCKER, WARNING, Finding, FindingCode
+from kafka_rollout.base.wording import few
+from kafka_rollout.model.host_state import HostState
+from kafka_rollout.model.node_log import hide_credentials
+from kafka_rollout.model.topology import NodeSpec
+
+_SHOWN = 20
+UNIT_NOT_STARTABLE = FindingCode(
+    "UNIT-NOT-STARTABLE",
+    (BLOCKER, WARNING),
+    "systemd would refuse to start the unit of a node after its stop (RefuseManualStart=), or not have it any more: a "
+    "transient unit has no file that stays. A warning if only a boot removes its file.",
+)
+START_CONDITION = FindingCode(
+    "START-CONDITION",
+    WARNING,
+    "A command of the unit decides at each start whether systemd starts the node (ExecCondition=). Its next answer is "
+    "unknown.",
+)
+UNIT_SETTINGS_UNKNOWN = FindingCode(
+    "UNIT-SETTINGS-UNKNOWN",
+    WARNING,
+    "The unit of a node has settings that no check reads, and that can decide whether and with what systemd starts it.",
+)
+UNIT_START_CODES = (UNIT_NOT_STARTABLE, START_CONDITION, UNIT_SETTINGS_UNKNOWN)
+_TRANSIENT, _UNTIL_BOOT = "/run/systemd/transient/", "/run/systemd/system/"
+
+
+def unit_start_findings(node: NodeSpec, host: HostState) -> Iterator[Finding]:
+    """Yield the findings of one node."""
+    subject, on = f"node {node.node_id}", f"{host.unit} on host {host.name}"
+    write = (
+        f"Write {host.unit} as a file in /etc/systemd/system with the same settings (`systemctl cat {host.unit}` shows "
+        "them), run `systemctl daemon-reload` as root, and restart the node. Then plan again."
+    )
+    if host.is_transient or host.unit_file.startswith(_TRANSIENT):
+        yield UNIT_NOT_STARTABLE.found(
+            subject,
+            f"{on} is a transient unit (systemd-run). systemd forgets it at its stop, with the command that starts "
+            f"node {node.node_id}, so neither a run nor its rollback could start the node again.",
+            write,
+            severity=BLOCKER,
+        )
+        return
+    if not host.can_start:
+        yield UNIT_NOT_STARTABLE.found(
+            subject,
+            f"systemd refuses `systemctl start {host.unit}` on host {host.name} (CanStart=no, by RefuseManualStart=yes "
+            f"of the unit), and permits a stop. Neither a run nor its rollback could start node {node.node_id} again.",
+            f"Remove RefuseManualStart= (`systemctl edit --full {host.unit}`), and run `systemctl daemon-reload` as "
+            f"root on host {host.name}. Then plan again.",
+            severity=BLOCKER,
+        )
+    if host.unit_file.startswith(_UNTIL_BOOT):
+        yield UNIT_NOT_STARTABLE.found(
+            f"{subject}, boot",
+            f"The file of {on} is {host.unit_file}, which a boot removes. If the host boots while node {node.node_id} "
+            "is stopped, nothing can start the node.",
+            write,
+            severity=WARNING,
+        )
+    if host.start_conditions:
+        shown = [hide_credentials(one) for one in host.start_conditions]
+        yield START_CONDITION.found(
+            f"{subject}, ExecCondition=",
+            f"{on} runs {few([f'`{one}`' for one in shown], limit=_SHOWN)} before each start (ExecCondition=). If it "
+            f"fails, systemd skips the start of node {node.node_id} without an error. It is not known what it returns "
+            "then.",
+            "Run the command as the user of the unit. If it does not return 0, correct what it names before the run. "
+            f"Or remove it from {host.unit}.",
+            covers=shown,
+        )
+    if host.unknown_settings:
+        shown = [hide_credentials(one) for one in host.unknown_settings]
+        yield UNIT_SETTINGS_UNKNOWN.found(
+            f"{subject}, {host.unit}",
+            f"{on} has settings that no check reads: {few([f'`{one}`' for one in shown], limit=_SHOWN)}. They can "
+            f"decide whether and with what systemd starts node {node.node_id} after its stop.",
+            "Read them in systemd.unit(5), systemd.service(5) and systemd.exec(5). If none keeps the next start from "
+            "being as the last one, no action is needed: the approval of the plan accepts them.",
+            covers=shown,
+        )

@@ -1,0 +1,94 @@
+"""Whether systemd starts the unit of a node again after its stop, as it shows the unit and its files."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from kafka_rollout.base.findings import Finding
+from kafka_rollout.planning.findings.unit_starts import unit_start_findings
+from kafka_rollout.releases.facts import Release
+from tests.fakes.host import FakeHost
+from tests.unit.nodes.runtimes.test_service import NODE, runtime_on
+
+R431 = Release(4, 3, 1)
+COMMAND = "{{ path=/bin/sh ; argv[]={} ; ignore_errors={} ; start_time=[n/a] ; pid=0 ; code=(null) ; status=0/0 }}"
+
+
+def found(host: FakeHost) -> list[Finding]:
+    return list(unit_start_findings(NODE, runtime_on(host).host(NODE, [R431])))
+
+
+def shown(host: FakeHost) -> list[tuple[str, str]]:
+    return [(one.code, one.severity.value) for one in found(host)]
+
+
+# What systemd 252 shows of a unit with RefuseManualStart=yes, and of `systemd-run --unit=kafka`.
+@pytest.mark.parametrize(
+    ("host", "expected", "says"),
+    [
+        (FakeHost(), [], ""),
+        (FakeHost(can_start="no"), [("UNIT-NOT-STARTABLE", "blocker")], "RefuseManualStart="),
+        (FakeHost(transient="yes"), [("UNIT-NOT-STARTABLE", "blocker")], "as a file in /etc/systemd/system"),
+        (
+            FakeHost(unit_file="/run/systemd/transient/kafka.service"),
+            [("UNIT-NOT-STARTABLE", "blocker")],
+            "as a file in /etc/systemd/system",
+        ),
+        (
+            FakeHost(unit_file="/run/systemd/system/kafka.service"),
+            [("UNIT-NOT-STARTABLE", "warning")],
+            "as a file in /etc/systemd/system",
+        ),
+        (FakeHost(unit_file="/run/systemd/generator.late/kafka.service"), [], ""),
+    ],
+)
+def test_a_unit_that_systemd_would_not_start_again_is_found_before_its_stop(
+    host: FakeHost, expected: list[tuple[str, str]], says: str
+) -> None:
+    assert shown(host) == expected
+    assert all(says in one.remedy for one in found(host))
+
+
+@pytest.mark.parametrize(
+    ("host", "unknown"),
+    [
+        (FakeHost(can_start=""), "CanStart of the unit"),
+        (FakeHost(transient=""), "Transient of the unit"),
+        (FakeHost(unit_file=""), "FragmentPath of the unit"),
+    ],
+)
+def test_what_systemd_does_not_show_of_the_unit_is_unknown(host: FakeHost, unknown: str) -> None:
+    assert unknown in runtime_on(host).host(NODE, [R431]).unknown
+
+
+def test_a_unit_whose_files_cannot_be_read_is_unknown() -> None:
+    (unknown,) = [one for one in runtime_on(FakeHost(cats=False)).host(NODE, [R431]).unknown if "settings" in one]
+    assert "Permission denied" in unknown
+
+
+def test_a_condition_of_the_start_is_shown_without_credentials() -> None:
+    text = "/bin/sh -c curl -sf -u ops:Pa55w0rd https://flags/maintenance"
+    line = f"ExecCondition={COMMAND.format(text, 'no')}\n"
+    (condition,) = found(FakeHost(jvm=f"env \narg java\narg -Da=b c\nshow {line}"))
+    assert (condition.code, condition.severity.value) == ("START-CONDITION", "warning")
+    assert "https://flags/maintenance" in condition.sentence
+    assert "Pa55w0rd" not in f"{condition.sentence} {condition.covers}"
+    assert shown(FakeHost(jvm=f"env \narg java\narg -Da=b c\nshow {line.replace('=no', '=yes')}")) == []
+
+
+def test_a_condition_is_one_of_the_commands_before_a_start() -> None:
+    line = f"ExecCondition={COMMAND.format('/opt/kafka/bin/kafka-storage.sh info -c /etc/kafka/x', 'no')}\n"
+    state = runtime_on(FakeHost(jvm=f"env \narg java\narg -Da=b c\nshow {line}")).host(NODE, [R431])
+    assert [one.split()[0].rpartition("/")[2] for one in state.start_commands] == ["kafka-storage.sh"]
+
+
+def test_settings_that_no_check_reads_are_one_finding_that_an_approver_sees() -> None:
+    text = "[Unit]\nOnFailure=heal@%n.service\n[Service]\nOpenFile=/etc/x:y\nRestart=always\n"
+    state = runtime_on(FakeHost(unit_text=text)).host(NODE, [R431])
+    (warning,) = unit_start_findings(NODE, state)
+    assert (warning.code, warning.severity.value) == ("UNIT-SETTINGS-UNKNOWN", "warning")
+    assert "`OnFailure=heal@%n.service`, `OpenFile=/etc/x:y`" in warning.sentence
+    secret = replace(state, unknown_settings=("SetCredential=password:Pa55w0rd",))
+    assert all("Pa55w0rd" not in str(one) for one in unit_start_findings(NODE, secret))
