@@ -115,6 +115,9 @@ class FakeHost:
     unit_files: str = (
         "Loaded=known\nFound=known\nloaded [Unit]\nfound [Unit]\n"  # what the command of loaded_files.py prints
     )
+    flags: str = ""  # lsattr: `i` or `a` of the configuration
+    flags_error: str = ""  # for each path
+    has_mount: bool = False  # the configuration is a mount point
     kill_signal: str = "15"
     hidden_words: list[str] = field(default_factory=list)  # of a process whose open files the kernel hides
     hidden: str = ""  # why
@@ -211,6 +214,8 @@ class FakeHost:
                 return done_with(1 if errors else 0, seen, "\n".join(errors))
             case "readlink", [_]:
                 return done_with(0, f"{self.java}\n", "")
+            case "lsattr", _:
+                return self._list_flags(words[1:])
             case "ls", ["-l", fd]:
                 return self._open_files(fd)
             case "systemctl", ["stop", *_] if not self.hangs:
@@ -385,6 +390,14 @@ class FakeHost:
             return done_with(1 if "fail" in line else 0, "", "no such backend")
         return done_with(0, "", "")
 
+    def _list_flags(self, paths: Sequence[str]) -> Done:
+        if self.flags_error:
+            errors = (f"lsattr: {self.flags_error} While reading flags on {path}" for path in paths)
+            return done_with(1, "", "\n".join(errors))
+        flags = [self.flags or "-", *("-" for _ in paths[1:])]
+        lines = (f"----{flag}---------e------- {path}\n" for flag, path in zip(flags, paths, strict=True))
+        return done_with(0, "".join(lines), "")
+
     def _open_files(self, fd: str) -> Done:
         if self.hidden_words:
             return done_with(2, "", f"ls: cannot open directory '{fd}': Permission denied")
@@ -423,6 +436,7 @@ class FakeHost:
         records += [f"files {self.free_files} {folder}" for folder in in_files.split()]
         mounts = [f"{self.mounted} {folder}" for folder in folders.split() if self.mounted]
         link = [] if self.link_is_folder else ["link"]
+        mounts += ["configuration is mounted"] if self.has_mount else []
         return done_with(0, "\n".join([*link, *login, *free, *records, *mounts]), "")
 
     def _try_records(self) -> str:

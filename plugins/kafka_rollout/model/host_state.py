@@ -405,6 +405,8 @@ class HostState:
     empty if they can be written."""
     few_files: Mapping[str, int] = field(default_factory=dict)
     """Folder in which the run writes → the few files that can be created on its file system."""
+    fixed: tuple[str, ...] = ()
+    """Why no other file can be renamed to the configuration, if the run writes it, as the ends of sentences."""
     read_only: tuple[str, ...] = ()
     """Folders in which some runs write, on a file system that is mounted read-only."""
     facts: HostFacts = field(default_factory=HostFacts)

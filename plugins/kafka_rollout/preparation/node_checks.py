@@ -70,6 +70,7 @@ from kafka_rollout.planning.findings.dynamic_configs import (
     unread_config_finding,
 )
 from kafka_rollout.planning.findings.hosts import (
+    CONFIGURATION_FIXED,
     HOST_DISK_FULL,
     HOST_READ_ONLY,
     HOST_REFUSED,
@@ -274,7 +275,7 @@ def check_rollback_on_host(run: ReadRun, release: Release, node: NodeSpec) -> tu
     wanted = (
         *(*START_PATH_CODES, *JVM_OPTION_CODES, START_SCRIPT_EDITED, START_COMMAND),
         *(UNIT_NOT_RELOADED, UNIT_NOT_STARTABLE, REQUIRED_UNIT_DOWN, HOST_READ_ONLY, HOST_DISK_FULL),
-        SECURITY_LABEL_DIFFERS,
+        *(SECURITY_LABEL_DIFFERS, CONFIGURATION_FIXED),
         STOP_REACHES_OTHERS,
     )
     codes = {code.text for code in wanted}

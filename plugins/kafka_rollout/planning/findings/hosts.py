@@ -74,6 +74,12 @@ CONFIGURATION_IS_LINK = FindingCode(
     BLOCKER,
     "The configuration file is a symbolic link: its copies would be links to the file that the run changes.",
 )
+CONFIGURATION_FIXED = FindingCode(
+    "CONFIGURATION-FIXED",
+    BLOCKER,
+    "A run cannot rename another file to the configuration file: it or its folder is immutable (chattr), or it is a "
+    "mount point.",
+)
 RELEASES_NOT_WRITABLE = FindingCode(
     "RELEASES-NOT-WRITABLE", BLOCKER, "The SSH user cannot unpack an archive into the folder of the releases."
 )
@@ -83,6 +89,7 @@ PATH_CODES = (
     HOST_RIGHT_EXCESS,
     CONFIGURATION_OWNER,
     CONFIGURATION_IS_LINK,
+    CONFIGURATION_FIXED,
     RELEASES_NOT_WRITABLE,
 )
 
@@ -139,6 +146,14 @@ def _of_configuration(service: ServiceSpec, subject: str, host: HostState) -> It
             f"Write the path that `readlink -f {file}` prints into the inventory (configuration_file). If it is in the "
             "folder of a release, copy the file to a folder outside first, and name the copy in the unit and in the "
             "inventory.",
+        )
+    if host.fixed:
+        yield CONFIGURATION_FIXED.found(
+            subject,
+            f"A run writes {file} on host {host.name} while node {subject.removeprefix('node ')} is stopped, and it "
+            f"cannot rename the new file to it: {' and '.join(host.fixed)}.",
+            f"Run `chattr -i -a {file} {folder}` as root for these attributes. If the file is a mount point, unmount "
+            "it (`umount`), copy the file to its place, and remove the mount from /etc/fstab. Then plan again.",
         )
     if service.configuration_writer == "user":
         foreign = [path for path in host.paths if path.path in (file, folder) and path.owner != service.user]

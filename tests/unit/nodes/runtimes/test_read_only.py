@@ -17,7 +17,7 @@ from kafka_rollout.model.topology import ClusterSpec, NodeSpec, PackageSpec, Rol
 from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, unusable
 from kafka_rollout.nodes.runtimes.hosts.shells import Done
 from kafka_rollout.nodes.runtimes.hosts.unit_state import look
-from kafka_rollout.planning.findings.hosts import host_problems
+from kafka_rollout.planning.findings.hosts import host_problems, path_findings
 from kafka_rollout.releases.facts import Release
 from tests.fakes.host import FakeHost
 from tests.unit.builders import catalogue, host_state
@@ -169,3 +169,30 @@ def test_a_file_system_that_takes_nothing_is_not_repeated(problem: str) -> None:
     assert isinstance(error, RefusedError)
     assert problem in error.remedy
     assert isinstance(unusable(Done(1, b"", "ln: Input/output error"), "x", remedy="y"), TransientError)
+
+
+# What lsattr 1.47 prints of a file after `chattr +i`; `mv` to it fails then, and with EBUSY to a mount point.
+@pytest.mark.parametrize(
+    ("host", "says"),
+    [
+        (FakeHost(), ""),
+        (FakeHost(flags_error="Operation not supported"), ""),
+        (FakeHost(flags_error="Inappropriate ioctl for device"), ""),
+        (FakeHost(flags="i"), "/etc/kafka/server.properties has the attribute i (immutable)"),
+        (FakeHost(flags="a"), "/etc/kafka/server.properties has the attribute a (append only)"),
+        (FakeHost(has_mount=True), "/etc/kafka/server.properties is a mount point"),
+    ],
+)
+def test_a_configuration_that_cannot_be_renamed_is_refused_before_the_stop(host: FakeHost, says: str) -> None:
+    state = runtime_on(host).host(node_of(), [])
+    found = [one for one in path_findings(node_of(), state) if one.code == "CONFIGURATION-FIXED"]
+    assert [one.severity.value for one in found] == (["blocker"] if says else [])
+    assert all(says in one.sentence and "chattr -i" in one.remedy for one in found)
+    assert not any("lsattr" in one for one in state.unknown)
+
+
+def test_attributes_that_cannot_be_read_are_unknown() -> None:
+    state = runtime_on(FakeHost(flags_error="Permission denied")).host(node_of(), [])
+    assert "the attributes of /etc/kafka/server.properties and of its folder (`lsattr`)" in state.unknown
+    restarted = runtime_on(FakeHost(flags="i")).host(node_of(), [], restarts=True)
+    assert restarted.fixed == (), "a restart writes nothing"

@@ -156,6 +156,8 @@ class HostRights:
         # Who can change the files that root writes, and the folders above them.
         paths = changed_paths(service)
         self.see_paths = read("see who can change the files that a run changes", "stat", "--format=%f/%u/%U/%n", *paths)
+        flags = ("-d", file, file.rpartition("/")[0] or "/")
+        self.see_flags = read("see whether its configuration can be replaced", "lsattr", *flags)
         self.read_copy = content("read a copy of its configuration", f"{file}.{{release}}")
         self.digest = read("verify its changed configuration", "sha256sum", draft)
         self.sync = read("write its configuration to disk", "sync", draft)
@@ -198,7 +200,7 @@ class HostRights:
             rights += [self.of_package(words) for words in _commands_of(package) if words]
             rights += self.holds().values()
         if not self.service.managed_elsewhere:
-            rights += [self.read_copy, self.back_up, self.draft_configuration, self.write_configuration]
+            rights += [self.see_flags, self.read_copy, self.back_up, self.draft_configuration, self.write_configuration]
             rights += [self.digest, self.sync, self.switch_configuration]
         return (*rights, *MetadataRights(self.service.user, metadata).all())
 

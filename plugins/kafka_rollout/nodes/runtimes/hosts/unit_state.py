@@ -104,6 +104,13 @@ _SHOWN_COMMANDS = ("show ExecStart", "show ExecCondition")
 _UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _ASKED = "asked"
 _FILES = re.compile(r"files +(\d+) +(\d+) (/.*)")
+_MOUNTED = "configuration is mounted"
+# What lsattr(1) prints, and what it prints for a file system that has no flags.
+_FLAGS = re.compile(r"(\S+) +(/.*)")
+_NO_FLAGS = re.compile(
+    r"lsattr: (?:Operation not supported|Inappropriate ioctl for device) While reading flags on (/.*)"
+)
+_NAMES = {"i": "the attribute i (immutable)", "a": "the attribute a (append only)"}
 _FEW_FILES, _FILES_OF_PACKAGE = 20, 1000
 _PACKAGE_FOLDERS = "/var/lib /var/cache"
 """Where package managers keep their state, and what they download."""
@@ -424,6 +431,7 @@ def read_host(
         configures=lambda: bool(denied) or changes_file(),
     )
     copies = _parent(service.configuration_file) in written
+    fixed = _read_fixed(commands, node, found) if copies and not denied else ()
     installs = service.package is not None and service.release_parent in written
     unseen = [folder for folder in written if not {f"ro {folder}", f"rw {folder}"} & {*found}]
     held, held_problem = _read_or_unknown(lambda: read_held(commands, node))
@@ -433,6 +441,7 @@ def read_host(
     with suppress(NotObservableError):  # JAVA_CHECK names it
         java = find_next_java(commands, node, None if denied else unit.pid, options, start)
     unknown = {
+        f"the attributes of {service.configuration_file} and of its folder (`lsattr`)": fixed is None,
         f"the free space of {_parent(service.configuration_file)}": copies and free_bytes is None,
         f"the free space of {_PACKAGE_FOLDERS.replace(' ', ' and ')}": installs and package_bytes is None,
         "TimeoutStopSec of the unit": unit.stop_s is None,
@@ -527,6 +536,7 @@ def read_host(
             if free < (_FILES_OF_PACKAGE if service.package else _FEW_FILES)
             and folder in (*written, *(_PACKAGE_FOLDERS.split() if installs else ()))
         },
+        fixed=fixed or (),
         read_only=tuple(line.removeprefix("ro ") for line in found if line.startswith("ro ")),
         facts=facts,
         link=link,
@@ -709,7 +719,27 @@ def look(commands: HostCommands, node: NodeSpec) -> list[str]:
         "options=$(findmnt --noheadings --output OPTIONS --target $folder | tail -n 1); "
         'case ",$options," in *,ro,*) echo "ro $folder";; *,rw,*) echo "rw $folder";; esac; done'
     )
-    return commands.run(node, f"{link}; {unpack}; {free}; {version}; {records}; {files}; {read_only}").out.splitlines()
+    file = service.configuration_file
+    mount = (
+        f"mount=$(findmnt --noheadings --output TARGET --target {file} | tail -n 1); "
+        f'test "$mount" != "$(readlink -f {file})" || echo "{_MOUNTED}"'
+    )
+    lines = (link, unpack, free, version, records, files, read_only, mount)
+    return commands.run(node, "; ".join(lines)).out.splitlines()
+
+
+def _read_fixed(commands: HostCommands, node: NodeSpec, found: Sequence[str]) -> tuple[str, ...] | None:
+    """Return why the configuration cannot be renamed, as in HostState; None if that is unknown. `found`: by look()."""
+    right = rights_of(node).see_flags
+    done = commands.sudo(node, right)
+    flags = {match[2]: match[1] for match in map(_FLAGS.fullmatch, done.out.splitlines()) if match}
+    without = {match[1] for match in map(_NO_FLAGS.fullmatch, done.err.splitlines()) if match}
+    paths = right.arguments[1:]
+    if not {*paths} <= {*flags, *without}:
+        return None
+    fixed = [f"{path} has {_NAMES[flag]}" for path in paths for flag in _NAMES if flag in flags.get(path, "")]
+    mounted = [f"{paths[0]} is a mount point"] if _MOUNTED in found else []
+    return (*fixed, *mounted)
 
 
 def _read_free_files(lines: Sequence[str]) -> dict[str, int]:
