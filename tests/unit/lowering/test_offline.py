@@ -205,6 +205,20 @@ def test_nothing_is_stopped_without_an_approval_nor_when_a_blocker_has_come(
     assert world.stops == []
 
 
+def test_what_a_release_that_was_brought_shows_is_checked_before_the_first_stop(
+    world: FakeCluster, ports: ClusterPorts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def bring(runtime: FakeRuntime, node: NodeSpec, release: Release, *, back: Release) -> bool:
+        world.find_unlisted_controllers.add(99)  # a blocker, as START-PATH-SWITCHED in the new folder
+        return node.node_id == 1
+
+    plan = approved(ports)
+    monkeypatch.setattr(FakeRuntime, "bring", bring)
+    with pytest.raises(RefusedError, match="UNLISTED-CONTROLLER"):
+        offline.stop_all(Run(ports, plan))
+    assert world.stops == []
+
+
 def test_a_minority_without_a_log_is_left_as_it_is_and_a_majority_is_refused(
     world: FakeCluster, ports: ClusterPorts
 ) -> None:
