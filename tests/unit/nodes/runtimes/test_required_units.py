@@ -100,6 +100,13 @@ def test_all_units_of_one_distance_are_read_with_one_command() -> None:
     assert lines == ["kafka.service", "a.service b.service", "c.service"]
 
 
+def test_a_unit_that_only_must_be_active_for_one_unit_is_followed_if_another_one_starts_it() -> None:
+    own = {"Requisite": "a.service", "Requires": "b.service"}
+    state = read(own, a={"Requires": "c.service"}, b={"Requires": "a.service"}, c=REMOVED)
+    found = list(required_unit_findings(NODE, state))
+    assert [(one.code, one.severity.value, one.subject) for one in found] == [(*BLOCKED[0], "node 1, c.service")]
+
+
 def test_what_systemd_does_not_show_is_unknown() -> None:
     assert UNKNOWN in read({"Requires": "zk.service"}, zk=None).unknown
     assert read({}).required_units == ()

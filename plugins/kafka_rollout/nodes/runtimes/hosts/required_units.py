@@ -27,20 +27,21 @@ def read_required_units(commands: HostCommands, node: NodeSpec) -> tuple[Require
     own = service_of(node).unit
     shown: dict[str, Mapping[str, str]] = {}
     found: dict[str, tuple[str, tuple[str, ...]]] = {}
-    asked = [own]
-    while asked:
+    started, followed = {own: None}, set[str]()
+    while asked := [name for name in (own, *found) if name not in shown]:
         text = commands.run(node, ["systemctl", "show", f"--property={_SHOWN}", "--", *asked]).out
         for unit in map(read_properties, text.strip().split("\n\n")):
             names = shown_units(f"{unit.get('Id')} {unit.get('Names')}")
             shown |= dict.fromkeys(names if unit.keys() >= _NEEDED else (), unit)
         if not shown.keys() >= {*asked}:
             return None
-        for name in asked:
-            if name == own or {*found[name][1]} - {_VERIFIED}:
+        while follows := [name for name in started if name in shown and name not in followed]:
+            for name in follows:
+                followed.add(name)
                 for other, settings in _required_by(shown[name]).items():
                     if other != own:
                         found.setdefault(other, (name, settings))
-        asked = [name for name in found if name not in shown]
+                        started |= dict.fromkeys([other] if {*settings} - {_VERIFIED} else ())
     return tuple(
         RequiredUnit(
             name=name,
