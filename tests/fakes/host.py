@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
@@ -477,9 +478,10 @@ class FakeHost:
             return "".join(f"{number} + {path}\n" for number, path in enumerate(paths))
         folders = found[0].split()
         places = (
-            f"{number} {turn} {'-.' if path in self.gone else '+='} {re.sub('^/opt/kafka(?=/|$)', folder, path)}\n"
+            f"{number} {turn} {'-.' if path in self.gone else '+='} {led}\n"
             for number, path in enumerate(paths)
             for turn, folder in enumerate([self.link, *folders])
+            for led in [posixpath.normpath(re.sub("^/opt/kafka(?=/|$)", folder, path))]
         )
         return "".join(places)
 

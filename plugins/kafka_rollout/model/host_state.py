@@ -195,8 +195,8 @@ class StartWrite:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KafkaProcess:
-    """A process of kafka.Kafka on a host that is not the node's own."""
+class JavaProcess:
+    """A Java program on a host that is not the node's own."""
 
     pid: int = 0
     """0: it does not run, or is not known."""
@@ -204,8 +204,10 @@ class KafkaProcess:
     """The service of its control group; empty: none, or unknown."""
     command: tuple[str, ...] = ()
     """Its words; empty: unknown."""
+    program: str = ""
+    """Its main class or its jar, `java` if its words show neither; empty: it is kafka.Kafka, a broker or controller."""
     configuration: str = ""
-    """Its file as in its command line; empty: unknown."""
+    """Of Kafka: its file as in its command line; empty: unknown."""
     user: str = ""
     """Name of its user."""
     user_id: int | None = None
@@ -213,8 +215,35 @@ class KafkaProcess:
     """As in its file; empty: unknown."""
     roles: str = ""
     """As in its file; empty: unknown."""
+    has_own_root: bool = False
+    """Its paths are not those of the host, as in a container."""
     node: NodeSpec | None = None
     """The node of the inventory."""
+
+    @property
+    def is_kafka(self) -> bool:
+        return not self.program
+
+    @property
+    def name(self) -> str:
+        """Its unit or its process, with its file or its program."""
+        name = self.unit or (f"process {self.pid}" if self.pid else "a Kafka")
+        shown = self.program or self.configuration
+        return f"{name} ({shown})" if shown else name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkUser:
+    """Another unit or process of a host that starts through the link of a node, or from its package."""
+
+    name: str
+    """Of the unit; without one, of the process."""
+    process: JavaProcess | None = None
+    """None: no process shows it, but the text of the unit."""
+    starts_kafka: bool = False
+    """It is a broker or a controller, and not another program of the archive."""
+    doubt: str = ""
+    """Why it is unknown that its next start goes there, a part of a sentence; empty: it does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,8 +270,10 @@ class UnitStop:
     """A command can have other rights than those of this user."""
     own: frozenset[int] = frozenset()
     """The processes of Kafka in its control group."""
-    processes: tuple[KafkaProcess, ...] | None = ()
+    processes: tuple[JavaProcess, ...] | None = ()
     """Of Kafka outside of its control group; None: the host does not show them."""
+    programs: tuple[JavaProcess, ...] = ()
+    """Other Java programs outside of it, as far as the host shows them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -374,8 +405,8 @@ class HostState:
     stopped_units: tuple[StoppedUnit, ...] = ()
     """Those that systemd stops with the unit, nearest first."""
     required_units: tuple[RequiredUnit, ...] = ()
-    link_users: tuple[str, ...] = ()
-    """Other units that start through the link."""
+    link_users: tuple[LinkUser, ...] = ()
+    """What else starts through the link that the run switches, or from the package that it installs."""
     runs_as_root: bool = False
     """The process."""
     denied: tuple[str, ...] = ()

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from kafka_rollout.model.host_state import KafkaProcess, UnitStop
+from kafka_rollout.model.host_state import JavaProcess, UnitStop
 from kafka_rollout.model.starts import MAIN_CLASS
 
 STOP_SCRIPT = "kafka-server-stop"
@@ -33,7 +33,8 @@ _HARMLESS = re.compile(
     r":|\[\[?|basename|break|cat|cd|continue|cut|date|dirname|echo|exit|false|grep|head|hostname|id|logger|ls|mkdir|pgrep|"
     r"pidof|printf|ps|readlink|return|seq|set|sleep|stat|sync|tail|test|touch|tr|true|umask|uname|wait|wc|whoami"
 )
-_SIGNALLERS = ("killall", "killall5", "skill", "fuser")
+_SIGNALLERS = ("killall5", "skill", "fuser")
+_OF_USER = ("-u", "--euid", "-U", "--uid")
 _LITERAL = r"[\w./@:,+-]"
 # What harmless programs must have as their words.
 _FORMS = {
@@ -70,7 +71,7 @@ class Signal:
     text: str
     path: str
     """Of its script; empty: the unit has the command itself."""
-    selects: Callable[[KafkaProcess], bool | None]
+    selects: Callable[[JavaProcess], bool | None]
     """Whether it reaches a process; None: unknown."""
     obeys_user: bool = True
     """It has the rights of its user, and no others."""
@@ -134,6 +135,8 @@ class StopReader:
             yield replace(signal, selects=partial(self._is_killed, args))
         elif name == "pkill":
             yield replace(signal, selects=partial(self._is_found, args))
+        elif name == "killall":
+            yield replace(signal, selects=partial(_is_named, args))
         elif name in _SIGNALLERS or (name == "xargs" and _XARGS_KILL.fullmatch(" ".join(args))):
             yield signal
         elif _HARMLESS.fullmatch(name) or name in _FORMS:
@@ -150,7 +153,7 @@ class StopReader:
             why = f"{program} is not a shell script that the SSH user can read" if is_file else ""
             yield replace(signal, obeys_user=False, why=why)
 
-    def _is_killed(self, args: Sequence[str], process: KafkaProcess) -> bool | None:
+    def _is_killed(self, args: Sequence[str], process: JavaProcess) -> bool | None:
         if not args:
             return False
         targets, signal = [*args], ""
@@ -167,18 +170,18 @@ class StopReader:
             del targets[0]
         return any_of(self._is_target(one, process) for one in targets) if targets else None
 
-    def _is_target(self, word: str, process: KafkaProcess) -> bool | None:
+    def _is_target(self, word: str, process: JavaProcess) -> bool | None:
         if word.startswith(_BY_FILE):
             return self._is_in_file(word[1:], process)
         return False if _MAIN.fullmatch(word) else None
 
-    def _is_in_file(self, file: str, process: KafkaProcess) -> bool | None:
+    def _is_in_file(self, file: str, process: JavaProcess) -> bool | None:
         pids = self.stop.pid_files.get(file)
         if pids is None or (self.stop.processes is None and not self.stop.own.issuperset(pids)):
             return None
         return process.pid in pids
 
-    def _is_found(self, args: Sequence[str], process: KafkaProcess) -> bool | None:
+    def _is_found(self, args: Sequence[str], process: JavaProcess) -> bool | None:
         """What it selects meets all its options, so that those which are not judged only narrow it."""
         left, names, proofs, signal, is_full, is_narrow = [*args], list[str](), list[bool | None](), "", False, False
         while left:
@@ -190,7 +193,10 @@ class StopReader:
                 value = value if is_set else left.pop(0) if left else ""
                 signal = value if option == "--signal" else signal
                 proofs += [self._is_in_file(value, process)] if option in ("-F", "--pidfile") else []
-                is_narrow |= option not in ("--signal", "-F", "--pidfile")
+                if option in _OF_USER and _is_user(value, process):
+                    proofs.append(True)
+                else:
+                    is_narrow |= option not in ("--signal", "-F", "--pidfile")
             elif re.fullmatch(r"-[fxeno]+|--(?:full|exact|echo)", word):
                 is_full |= word == "--full" or (not word.startswith("--") and "f" in word)
                 is_narrow |= word == "--exact" or (not word.startswith("--") and not {*word[1:]} <= {*"fe"})
@@ -209,7 +215,7 @@ class StopReader:
             return None
         return False if False in proofs else None if None in proofs else True
 
-    def _matches(self, pattern: str, process: KafkaProcess) -> bool | None:
+    def _matches(self, pattern: str, process: JavaProcess) -> bool | None:
         if _PLAIN.fullmatch(pattern) is None:
             return None
         shown = " ".join(process.command or ("java", MAIN_CLASS))
@@ -223,11 +229,11 @@ class StopReader:
         return False if differs else None
 
 
-def _cannot_tell(process: KafkaProcess) -> None:
+def _cannot_tell(process: JavaProcess) -> None:
     return None
 
 
-def _may_select(signal: Signal, process: KafkaProcess) -> bool | None:
+def _may_select(signal: Signal, process: JavaProcess) -> bool | None:
     return False if signal.selects(process) is False else None
 
 
@@ -281,9 +287,11 @@ def _shown(text: str) -> str:
     return re.sub(rf"{_BY_FILE}({_LITERAL}+)", r"$(cat \1)", text.strip()).replace(_UNKNOWN, "$(…)")
 
 
-def _by_script(args: Sequence[str], script: str | None, process: KafkaProcess) -> bool | None:
+def _by_script(args: Sequence[str], script: str | None, process: JavaProcess) -> bool | None:
     """kafka-server-stop.sh sends a signal to every process of kafka.Kafka, or to those with a node id or with exactly
     these roles in their files. It knows its options only with `=`. `script`: its text; None: unknown."""
+    if not process.is_kafka:
+        return False
     wanted = dict(_FILTER.findall(" ".join(args)))
     if not wanted or (script is not None and _WITH_FILTERS.search(script) is None):
         return True
@@ -296,7 +304,34 @@ def _by_script(args: Sequence[str], script: str | None, process: KafkaProcess) -
     return {*roles.split(",")} == {*process.roles.replace(" ", "").split(",")} if is_known else None
 
 
-def _is_name(pattern: str, process: KafkaProcess) -> bool | None:
+def _is_user(names: str, process: JavaProcess) -> bool:
+    """Return whether one of these names or ids is known to be that of the user of a process."""
+    known = {process.user, "" if process.user_id is None else str(process.user_id)} - {""}
+    return not known.isdisjoint(names.split(","))
+
+
+def _is_named(args: Sequence[str], process: JavaProcess) -> bool | None:
+    """Return whether killall is known to reach a process; None: unknown."""
+    left, names = [*args], list[str]()
+    while left:
+        word = left.pop(0)
+        if word in ("-s", "--signal", "-u", "--user"):
+            value = left.pop(0) if left else ""
+            if word in ("-u", "--user") and not _is_user(value, process):
+                return None
+        elif word.startswith("-"):
+            found = _SIGNAL.fullmatch(word)
+            if word not in ("-q", "--quiet", "-v", "--verbose", "-w", "--wait", "-e", "--exact") and found is None:
+                return None
+            if found is not None and found[1] == "0":
+                return None
+        else:
+            names.append(word)
+    own = [posixpath.basename(word) for word in process.command[:1]]
+    return True if any(name in own for name in names) else None
+
+
+def _is_name(pattern: str, process: JavaProcess) -> bool | None:
     """Return whether a pattern matches a name that the kernel can have for a process."""
     names = {"java", *(posixpath.basename(word)[:15] for word in process.command[:1])}
     return any(re.search(pattern, name) for name in names) if _PLAIN.fullmatch(pattern) else None

@@ -1,4 +1,4 @@
-"""Which Kafka processes of a host the stop of a unit can reach: by its own commands, and by the scripts that they run.
+"""Which Java programs of a host the stop of a unit can reach: by its own commands, and by the scripts that they run.
 
 What runs on the host counts, and not only the nodes of an inventory: kafka-server-stop.sh and commands that find
 processes by name reach the nodes of other clusters too. A command of which nothing is known can reach each of them.
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from kafka_rollout.base.wording import nodes
-from kafka_rollout.model.host_state import KafkaProcess, UnitStop
+from kafka_rollout.model.host_state import JavaProcess, UnitStop
 from kafka_rollout.model.signals import Signal, StopReader, any_of
 from kafka_rollout.model.starts import MAIN_CLASS
 from kafka_rollout.model.topology import NodeSpec
@@ -30,7 +30,7 @@ class StopReach:
     """The command of the unit, or the line of the script."""
     path: str
     """Of the script; empty: the unit has the text itself."""
-    reached: tuple[KafkaProcess, ...]
+    reached: tuple[JavaProcess, ...]
     """Empty: the host does not show its processes."""
     is_certain: bool
     """It reaches these; else the tool cannot tell."""
@@ -46,7 +46,7 @@ class StopReach:
         else:
             has = f"{self.unit} on host {self.host} has {self.setting}={self.text}"
         own = [one.node.node_id for one in self.reached if one.node is not None]
-        foreign = [_name(one) for one in self.reached if one.node is None]
+        foreign = [one.name for one in self.reached if one.node is None]
         named = [*([f"{nodes(own)} of this host"] if own else []), *foreign]
         no_node = (
             f", which {'is not a node' if len(foreign) == 1 else 'are not nodes'} of this cluster" if foreign else ""
@@ -94,17 +94,12 @@ class StopReach:
         )
 
 
-def _name(process: KafkaProcess) -> str:
-    name = process.unit or (f"process {process.pid}" if process.pid else "a Kafka")
-    return f"{name} ({process.configuration})" if process.configuration else name
-
-
 def find_reached(
     stop: UnitStop, node: NodeSpec, others: Sequence[NodeSpec], *, unit: str, host: str
 ) -> Iterator[StopReach]:
     """Yield the texts of a stop that can reach another Kafka than the node. `others`: the other nodes of the inventory
     on the host, which also count while they do not run."""
-    targets = [*_with_nodes(stop.processes or (), others), *([KafkaProcess()] if stop.processes is None else [])]
+    targets = [*_with_nodes(stop.processes or (), others), *([JavaProcess()] if stop.processes is None else [])]
     service = node.service
     reader = StopReader(stop, service.configuration_file if service is not None else "")
     for setting, commands in (("ExecStop", stop.commands), ("ExecStopPost", stop.after)):
@@ -129,17 +124,38 @@ def find_reached(
                 )
 
 
-def _reaches(signals: Sequence[Signal], process: KafkaProcess, stop: UnitStop) -> bool | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramReach:
+    """A text of the stop of a unit that also ends other Java programs of the host, such as Kafka Connect."""
+
+    setting: str
+    text: str
+    """As in StopReach."""
+    path: str
+    """As in StopReach."""
+    programs: tuple[JavaProcess, ...]
+
+
+def find_reached_programs(stop: UnitStop, node: NodeSpec) -> Iterator[ProgramReach]:
+    """Yield the texts that certainly reach programs: an unknown one is a blocker if it can reach a Kafka."""
+    reader = StopReader(stop, node.service.configuration_file if node.service is not None else "")
+    for setting, commands in (("ExecStop", stop.commands), ("ExecStopPost", stop.after)):
+        for signal in dict.fromkeys(signal for command in commands for signal in reader.signals(command)):
+            if programs := [one for one in stop.programs if _reaches([signal], one, stop)]:
+                yield ProgramReach(setting=setting, text=signal.text, path=signal.path, programs=tuple(programs))
+
+
+def _reaches(signals: Sequence[Signal], process: JavaProcess, stop: UnitStop) -> bool | None:
     """Return whether one of them reaches a process; None: unknown."""
     return any_of(one.selects(process) for one in signals if not one.obeys_user or _can_signal(stop, process))
 
 
-def _is_seen(process: KafkaProcess) -> bool:
+def _is_seen(process: JavaProcess) -> bool:
     """Return whether it is a known process or node, and not one that the host hides."""
     return process.pid != 0 or process.node is not None
 
 
-def _with_nodes(processes: Sequence[KafkaProcess], others: Sequence[NodeSpec]) -> Iterator[KafkaProcess]:
+def _with_nodes(processes: Sequence[JavaProcess], others: Sequence[NodeSpec]) -> Iterator[JavaProcess]:
     """Yield the processes with their nodes, and the nodes that none of them is."""
     left = list(others)
     for process in processes:
@@ -152,15 +168,15 @@ def _with_nodes(processes: Sequence[KafkaProcess], others: Sequence[NodeSpec]) -
     yield from (_of_node(one, None) for one in left)
 
 
-def _is_of(process: KafkaProcess, node: NodeSpec) -> bool:
+def _is_of(process: JavaProcess, node: NodeSpec) -> bool:
     service = node.service
     return service is not None and (service.configuration_file == process.configuration or service.unit == process.unit)
 
 
-def _of_node(node: NodeSpec, process: KafkaProcess | None) -> KafkaProcess:
+def _of_node(node: NodeSpec, process: JavaProcess | None) -> JavaProcess:
     service = node.service
     file = service.configuration_file if service is not None else ""
-    return KafkaProcess(
+    return JavaProcess(
         pid=process.pid if process else 0,
         unit=service.unit if service is not None else "",
         command=process.command if process else ("java", MAIN_CLASS, file),
@@ -173,7 +189,7 @@ def _of_node(node: NodeSpec, process: KafkaProcess | None) -> KafkaProcess:
     )
 
 
-def _can_signal(stop: UnitStop, process: KafkaProcess) -> bool:
+def _can_signal(stop: UnitStop, process: JavaProcess) -> bool:
     """Return whether the user of the commands can, or if that is unknown (kill(2))."""
     known = stop.user_id is not None and process.user_id is not None and not stop.is_privileged
     return not known or stop.user_id in (_ROOT, process.user_id)

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_rollout.model.host_state import KafkaProcess, UnitStop
+from kafka_rollout.model.host_state import JavaProcess, UnitStop
 from kafka_rollout.model.topology import NodeSpec, Role, ServiceSpec
-from kafka_rollout.model.unit_stops import StopReach, find_reached
+from kafka_rollout.model.unit_stops import StopReach, find_reached, find_reached_programs
 
 SCRIPT = "/opt/kafka/bin/kafka-server-stop.sh"
 SITE = "/usr/local/bin/stop-kafka"
@@ -19,7 +19,7 @@ OTHER = NodeSpec(
     roles=frozenset({Role.BROKER}),
     service=ServiceSpec(host="h", unit="kafka-7.service", configuration_file="/etc/kafka-7/server.properties"),
 )
-FOREIGN = KafkaProcess(
+FOREIGN = JavaProcess(
     pid=77,
     unit="kafka-b.service",
     command=("/usr/bin/java", "-Xmx1g", "kafka.Kafka", "/etc/kafka-b/server.properties"),
@@ -82,12 +82,18 @@ def of_script(*lines: str, stop: UnitStop = STOP) -> UnitStop:
         ("/usr/bin/pkill --pidfile=/run/kafka.pid", SPARED),
         ("/usr/bin/pkill -F /run/b.pid", REACHED),
         ("/usr/bin/pkill -F /run/unread.pid", UNKNOWN),
-        ("/usr/bin/pkill -u kafka java", UNKNOWN),
-        ("/usr/bin/pkill -TERM -u kafka", UNKNOWN),
-        ("/usr/bin/pkill --euid kafka", UNKNOWN),
-        ("/usr/bin/pkill -U 997", UNKNOWN),
+        ("/usr/bin/pkill -u kafka java", REACHED),
+        ("/usr/bin/pkill -TERM -u kafka", REACHED),
+        ("/usr/bin/pkill --euid kafka", REACHED),
+        ("/usr/bin/pkill -U 997", REACHED),
         ("/usr/bin/pkill -U997", UNKNOWN),
-        ("/usr/bin/pkill java -u kafka", UNKNOWN),
+        ("/usr/bin/pkill -u kafka,root -P 1", UNKNOWN),
+        ("/usr/bin/pkill -u other java", UNKNOWN),
+        ("/usr/bin/killall -u other java", UNKNOWN),
+        ("/usr/bin/killall -s TERM -u kafka java", REACHED),
+        ("/usr/bin/killall --older-than 5m java", UNKNOWN),
+        ("/usr/bin/killall -0 java", UNKNOWN),
+        ("/usr/bin/pkill java -u kafka", REACHED),
         ("/usr/bin/pkill -g 0", UNKNOWN),
         ("/usr/bin/pkill -s 0", UNKNOWN),
         ("/usr/bin/pkill -P 1", UNKNOWN),
@@ -125,7 +131,7 @@ def of_script(*lines: str, stop: UnitStop = STOP) -> UnitStop:
         ("/bin/sh -c 'kill $(ps -u kafka -o pid=)'", UNKNOWN),
         ("/bin/sh -c 'kill $(ps -o pid= --ppid 1)'", UNKNOWN),
         ("/bin/sh -c 'kill $(grep -la kafka.Kafka /proc/[0-9]*/cmdline | cut -d/ -f3)'", UNKNOWN),
-        ("/usr/bin/killall java", UNKNOWN),
+        ("/usr/bin/killall java", REACHED),
         ("/usr/bin/killall -s TERM -u kafka", UNKNOWN),
         ("/sbin/start-stop-daemon --stop --exec /usr/bin/java", UNKNOWN),
         ("/sbin/start-stop-daemon --stop --user kafka", UNKNOWN),
@@ -398,3 +404,41 @@ def test_a_node_of_the_inventory_is_known_by_its_unit_and_counts_while_it_does_n
     assert [one.node for one in found.reached] == [OTHER]
     assert reached(replace(STOP, commands=(SCRIPT,), processes=(process,)), OTHER) == [], "it has another user"
     assert reached(replace(STOP, commands=(f"{SCRIPT} --node-id=1",), processes=()), OTHER) == []
+
+
+CONNECT = JavaProcess(
+    pid=20,
+    unit="connect.service",
+    program="org.apache.kafka.connect.cli.ConnectDistributed",
+    command=("java", "-Xmx1G", "org.apache.kafka.connect.cli.ConnectDistributed", "/etc/c.properties"),
+    user="kafka",
+    user_id=997,
+)
+
+
+@pytest.mark.parametrize(
+    ("command", "is_reached"),
+    [
+        ("/usr/bin/pkill -u kafka java", True),
+        ("/usr/bin/pkill -TERM -u 997", True),
+        ("/usr/bin/killall java", True),
+        ("/usr/bin/killall -u other java", False),
+        ("/usr/bin/pkill java", True),
+        ("/usr/bin/pkill -f kafka.Kafka", False),
+        ("/usr/bin/pkill -f org.apache.kafka", True),
+        ("/bin/sh -c 'kill -TERM $MAINPID'", False),
+        ("/usr/local/bin/unknown", False),
+        (SCRIPT, False),
+    ],
+)
+def test_other_java_programs_are_reached_by_what_certainly_finds_them(command: str, *, is_reached: bool) -> None:
+    stop = replace(STOP, commands=(command,), processes=(), programs=(CONNECT,))
+    found = list(find_reached_programs(stop, NODE))
+    assert [one.programs for one in found] == ([(CONNECT,)] if is_reached else [])
+
+
+def test_a_program_of_another_user_is_not_reached_by_a_stop_without_rights() -> None:
+    other = replace(CONNECT, user="other", user_id=1001)
+    stop = replace(STOP, commands=("/usr/bin/pkill java",), processes=(), programs=(other,))
+    assert list(find_reached_programs(stop, NODE)) == []
+    assert list(find_reached_programs(replace(stop, is_privileged=True), NODE))

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from kafka_rollout.base.findings import BLOCKER, WARNING, Finding, FindingCode
 from kafka_rollout.base.wording import few, nodes
-from kafka_rollout.model.host_state import HostState, StoppedUnit
+from kafka_rollout.model.host_state import HostState, LinkUser, StoppedUnit
 from kafka_rollout.model.signals import STOP_SCRIPT
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
-from kafka_rollout.model.unit_stops import find_reached
+from kafka_rollout.model.unit_stops import find_reached, find_reached_programs
 
 _SHOWN = 3
 _KILL = re.compile(r"\b(?:p?kill(?:all)?|killproc|start-stop-daemon)\b.*\s-(?:s ?|-signal[= ])?(?:SIG)?(?:KILL|9)\b")
@@ -40,12 +40,14 @@ STOP_REACHES_OTHERS = FindingCode(
 STOP_REACHES_UNITS = FindingCode(
     "STOP-REACHES-OTHER-UNITS",
     WARNING,
-    "systemd stops other units of the host together with the unit of a node, because they depend on it.",
+    "A stop of a node ends other programs of its host: units that depend on its unit, and Java programs that a command "
+    "of the stop finds.",
 )
 LINK_SHARED = FindingCode(
     "LINK-SHARED",
-    WARNING,
-    "Other units of the host start through the link that the run switches.",
+    (BLOCKER, WARNING),
+    "Something else on the host starts through the link that the run switches, or from its package. A blocker for a "
+    "Kafka of another cluster, also if the tool cannot tell.",
 )
 STOP_NOT_CONTROLLED = FindingCode(
     "STOP-NOT-CONTROLLED",
@@ -71,6 +73,21 @@ def stop_findings(cluster: ClusterSpec, node: NodeSpec, host: HostState) -> Iter
             reach.remedy,
             severity=WARNING if reach.is_accepted else BLOCKER,
             covers=(f"{reach.path} {reach.text}".strip(),),
+        )
+    for programs in find_reached_programs(host.stop, node):
+        names = few((one.name for one in programs.programs), limit=_SHOWN)
+        place = (
+            f"{programs.path} (of {programs.setting}=): `"
+            if programs.path
+            else f"{programs.setting}= of {host.unit}: `"
+        )
+        units = " ".join(dict.fromkeys(one.unit for one in programs.programs if one.unit))
+        yield STOP_REACHES_UNITS.found(
+            f"node {node.node_id}, {names}",
+            f"A stop of {host.unit} on host {host.name} also ends {names}, by {place}{programs.text}`. A start of "
+            f"{host.unit} does not start it again.",
+            "Let it send SIGTERM to $MAINPID alone"
+            + (f", or run `systemctl start {units}` after the step of the node." if units else "."),
         )
     yield from _by_signal(node, host)
     yield from _by_systemd(node, host, others)
@@ -115,20 +132,68 @@ def _kills(command: str) -> bool:
 
 
 def _by_link(node: NodeSpec, host: HostState, others: Sequence[NodeSpec]) -> Iterable[Finding]:
-    if not host.link_users:
+    is_package = node.service is not None and node.service.package is not None
+    from_ = f"from the package in {host.symlink}" if is_package else f"through {host.symlink}"
+    change = "installation" if is_package else "switch"
+    own = {one: _node_of(one, others) for one in host.link_users}
+    for user in host.link_users:
+        if not user.starts_kafka or own[user] is not None:
+            continue
+        name = user.process.name if user.process is not None else user.name
+        no_node = f"{name}, a Kafka that is not a node of this cluster"
+        if user.doubt:
+            says = f"The tool cannot tell whether {no_node}, starts {from_} too on host {host.name}: {user.doubt}."
+        else:
+            says = f"On host {host.name}, {no_node}, starts {from_} too."
+        yield LINK_SHARED.found(
+            f"node {node.node_id}, {user.name}",
+            f"{says} After the {change}, its next start, such as one by systemd after a crash, is on the other "
+            "release, outside every gate of its cluster.",
+            f"Let {user.name} start from a folder of its own that its command line names, outside of {host.symlink}. "
+            "Then restart it."
+            if is_package
+            else f"Give {user.name} a link of its own, which its class path names, run `systemctl daemon-reload`, and "
+            "restart it.",
+            severity=BLOCKER,
+        )
+    rest = [one for one in host.link_users if not one.starts_kafka or own[one] is not None]
+    if not rest:
         return
-    names, step = ", ".join(host.link_users), f"the step of node {node.node_id}"
-    own = {one.service.unit: one.node_id for one in others if one.service is not None}
-    shared = [own[unit] for unit in host.link_users if unit in own]
-    foreign = ", ".join(unit for unit in host.link_users if unit not in own)
+    names, step = ", ".join(dict.fromkeys(one.name for one in rest)), f"the step of node {node.node_id}"
+    shared = [known.node_id for one in rest if (known := own[one]) is not None]
+    foreign = ", ".join(dict.fromkeys(one.name for one in rest if own[one] is None))
     yield LINK_SHARED.found(
         f"node {node.node_id}, {names}",
-        f"On host {host.name}, {names} {'starts' if len(host.link_users) == 1 else 'start'} through {host.symlink} "
-        "too. After the switch, the next start of each is on the other release, and a process that runs can miss "
-        "classes that it has not loaded yet.",
-        "Give each of them a link of its own, then run `systemctl daemon-reload`."
-        + (f" Correct `symlink` of {nodes(shared)} in the inventory." if shared else "")
-        + (f" Otherwise stop {foreign} before {step}, and start {foreign} after it." if foreign else ""),
+        f"On host {host.name}, {names} {'starts' if len(rest) == 1 else 'start'} {from_} too. After the {change}, the "
+        "next start of each is on the other release, and a process that runs can miss classes that it has not loaded "
+        "yet.",
+        " ".join(
+            filter(
+                None,
+                (
+                    "" if is_package else "Give each of them a link of its own, then run `systemctl daemon-reload`.",
+                    f"Correct `symlink` of {nodes(shared)} in the inventory." if shared and not is_package else "",
+                    f"{'Stop' if is_package else 'Otherwise stop'} {foreign} before {step}, and start {foreign} after "
+                    "it."
+                    if foreign
+                    else "",
+                ),
+            )
+        ),
+        severity=WARNING,
+    )
+
+
+def _node_of(user: LinkUser, others: Sequence[NodeSpec]) -> NodeSpec | None:
+    """Return the node of the cluster that a unit or a process of the host is."""
+    file = user.process.configuration if user.process is not None else ""
+    return next(
+        (
+            one
+            for one in others
+            if one.service is not None and (one.service.unit == user.name or one.service.configuration_file == file)
+        ),
+        None,
     )
 
 

@@ -1,4 +1,4 @@
-"""Units of others that start through the link of a node, as `systemctl show` names them."""
+"""Units and processes of others that start through the link of a node, or from its package."""
 
 from __future__ import annotations
 
@@ -6,15 +6,20 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_rollout.model.host_state import HostState
-from kafka_rollout.model.topology import ClusterSpec
+from kafka_rollout.model.host_state import HostState, LinkUser
+from kafka_rollout.model.topology import ClusterSpec, NodeSpec, PackageSpec
 from kafka_rollout.planning.findings.stops import stop_findings
 from kafka_rollout.releases.facts import Release
 from tests.fakes.host import FakeHost
 from tests.unit.nodes.runtimes.test_service import NODE, runtime_on
 
 OWN = "Id=kafka.service\nNames=kafka.service\nExecStart={ path=/opt/kafka/bin/kafka-server-start.sh ; argv[]=x }"
-UNKNOWN = "which other units start through /opt/kafka (`systemctl show`)"
+UNKNOWN = "what else starts through /opt/kafka (`systemctl show`, /proc/*/cmdline)"
+KNOWN = "Processes=known\nUser=997\nPrivileged=no\n"
+
+
+def names(state: HostState) -> list[str]:
+    return [one.name for one in state.link_users]
 
 
 def read(*shown: str) -> HostState:
@@ -39,19 +44,20 @@ def read(*shown: str) -> HostState:
 )
 def test_a_unit_uses_the_link_if_its_command_folder_or_environment_names_it(line: str, is_user: bool) -> None:
     state = read(f"Id=connect.service\nNames=connect.service\n{line}", OWN)
-    assert (state.link_users, UNKNOWN in state.unknown) == (("connect.service",) if is_user else (), False)
+    assert (names(state), UNKNOWN in state.unknown) == (["connect.service"] if is_user else [], False)
 
 
 def test_a_unit_that_is_stopped_and_not_enabled_is_not_loaded_until_it_is_named() -> None:
     state = read("Id=connect.service\nNames=connect.service\nWorkingDirectory=/opt/kafka")
-    assert (state.link_users, UNKNOWN in state.unknown) == (("connect.service",), False)
+    assert (names(state), UNKNOWN in state.unknown) == (["connect.service"], False)
 
 
 def test_if_systemd_does_not_show_all_units_the_others_are_unknown() -> None:
     connect = "Id=connect.service\nExecStart={ path=/opt/kafka/bin/connect-distributed.sh }"
     without = {"kafka.service": None}
     cut = FakeHost(services=connect, shows=False)
-    for host in (cut, FakeHost(services=connect, depends=without), FakeHost(depends=without)):
+    hidden = FakeHost(services=f"{OWN}\n", processes="User=997\n")
+    for host in (cut, FakeHost(services=connect, depends=without), FakeHost(depends=without), hidden):
         assert UNKNOWN in runtime_on(host).host(NODE, [Release(4, 3, 1)]).unknown
 
 
@@ -77,5 +83,99 @@ def test_another_node_of_the_cluster_is_never_to_be_stopped_outside_the_run() ->
     assert "mm2.service, other.service start through" in both.sentence
     assert "`symlink` of node 9" in both.remedy
     assert both.remedy.endswith("Otherwise stop mm2.service before the step of node 1, and start mm2.service after it.")
-    (alone,) = stop_findings(far, NODE, replace(state, link_users=("other.service",)))
+    (alone,) = stop_findings(far, NODE, replace(state, link_users=(LinkUser(name="other.service"),)))
     assert "stop" not in alone.remedy
+
+
+def process(*words: str, unit: str = "kafka-b.service", pid: int = 77, more: str = "") -> str:
+    shown = "".join(f"Word={pid} {word}\n" for word in words)
+    return f"Sees={pid} 998 other\nService={pid} {unit}\n{shown}{more}"
+
+
+def kafka(class_path: str, **named: str) -> str:
+    return process("java", "-Xmx1g", "-cp", class_path, "kafka.Kafka", "/etc/b.properties", **named)
+
+
+FOLDER = "/opt/kafka_2.13-4.2.1"
+B = "kafka-b.service (/etc/b.properties), a Kafka that is not a node of this cluster"
+
+
+def found_of(host: FakeHost, node: NodeSpec = NODE, *others: NodeSpec) -> list[tuple[str, str]]:
+    """The severities and sentences."""
+    state = runtime_on(host).host(node, [Release(4, 3, 1)])
+    far = ClusterSpec(name="far", runtime="ssh_service", nodes=(node, *others))
+    return [(one.severity.value, one.sentence) for one in stop_findings(far, node, state) if one.code == "LINK-SHARED"]
+
+
+@pytest.mark.parametrize(
+    ("class_path", "unit", "shown"),
+    [
+        ("/opt/kafka/bin/../libs/kafka_2.13-4.2.1.jar:/opt/kafka/bin/../libs/x.jar", "", f"{B}, starts through"),
+        ("/opt/kafka/libs/*", "", f"{B}, starts through"),
+        ("/opt/kafka-b/bin/../libs/kafka_2.13-4.2.1.jar", "", ""),
+        ("/srv/kafka/libs/*", "", ""),
+        # The wrapper can have followed the link, or the unit can name the folder.
+        (f"{FOLDER}/libs/kafka_2.13-4.2.1.jar", "", f"whether {B}, starts through /opt/kafka too"),
+        (f"{FOLDER}/libs/*", f"ExecStart={{ path={FOLDER}/bin/kafka-server-start.sh ; argv[]=x }}", ""),
+        ("bin/../libs/kafka_2.13-4.2.1.jar", "", f"whether {B}, starts through /opt/kafka too"),
+    ],
+)
+def test_a_kafka_of_another_cluster_is_seen_by_its_class_path_and_blocks(
+    class_path: str, unit: str, shown: str
+) -> None:
+    text = f"Id=kafka-b.service\nNames=kafka-b.service\n{unit or 'ExecStart={ path=/usr/local/bin/run-b }'}"
+    host = FakeHost(services=f"{text}\n\n{OWN}\n", processes=KNOWN + kafka(class_path), loaded="4.2.1")
+    found = found_of(host)
+    assert [severity for severity, _ in found] == (["blocker"] if shown else [])
+    assert shown in "".join(sentence for _, sentence in found)
+
+
+def test_a_kafka_in_a_container_and_one_without_a_unit() -> None:
+    path = "/opt/kafka/libs/*"
+    assert found_of(FakeHost(processes=KNOWN + kafka(path, more="Root=77 0:52 /\n"))) == []
+    ((severity, sentence),) = found_of(
+        FakeHost(processes=KNOWN + kafka(path).replace("Service=77 kafka-b.service\n", ""))
+    )
+    assert (severity, "process 77 (/etc/b.properties), a Kafka that is not" in sentence) == ("blocker", True)
+
+
+def test_connect_is_a_warning_and_another_node_of_the_inventory_too() -> None:
+    connect = process(
+        "/usr/bin/java", "-cp", "/opt/kafka/libs/*", "org.apache.kafka.connect.cli.ConnectDistributed", unit="c.service"
+    )
+    ((severity, sentence),) = found_of(FakeHost(processes=KNOWN + connect))
+    assert (severity, "c.service starts through /opt/kafka too" in sentence) == ("warning", True)
+    assert NODE.service is not None
+    other = replace(NODE, node_id=9, service=replace(NODE.service, unit="kafka-b.service", configuration_file="/etc/b"))
+    ((severity, _),) = found_of(FakeHost(processes=KNOWN + kafka("/opt/kafka/libs/*")), NODE, other)
+    assert severity == "warning"
+
+
+def test_a_stopped_unit_that_starts_kafka_through_the_link_blocks() -> None:
+    unit = "Id=kafka-b.service\nExecStart={ path=/opt/kafka/bin/kafka-server-start.sh ; argv[]=x }"
+    ((severity, sentence),) = found_of(FakeHost(services=f"{unit}\n\n{OWN}\n"))
+    assert (severity, "kafka-b.service, a Kafka that is not a node" in sentence) == ("blocker", True)
+
+
+def test_a_restart_switches_no_link() -> None:
+    runtime = runtime_on(FakeHost(processes=KNOWN + kafka("/opt/kafka/libs/*")))
+    assert runtime.host(NODE, [Release(4, 2, 1)], restarts=True).link_users == ()
+
+
+@pytest.mark.parametrize(
+    ("class_path", "severity"),
+    [
+        ("/usr/bin/../share/java/kafka/kafka_2.13-4.2.1.jar", "blocker"),
+        ("/usr/share/java/kafka/*", "blocker"),
+        ("/usr/share/java/kafka-b/*", ""),
+        ("/opt/kafka/libs/*", ""),
+    ],
+)
+def test_a_kafka_of_another_cluster_runs_from_the_package(class_path: str, severity: str) -> None:
+    assert NODE.service is not None
+    package = PackageSpec(install=("/usr/bin/apt-get", "install", "kafka={version}"))
+    node = replace(NODE, service=replace(NODE.service, package=package))
+    host = FakeHost(package=["4.2.1"], processes=KNOWN + kafka(class_path))
+    found = found_of(host, node)
+    assert [one for one, _ in found] == ([severity] if severity else [])
+    assert not found or "starts from the package in /usr/share/java/kafka too" in found[0][1]

@@ -718,7 +718,7 @@ def test_what_a_host_does_not_report_is_unknown() -> None:
             (
                 "the units that systemd stops with kafka.service (`systemctl show`)",
                 "the units that kafka.service requires (`systemctl show`)",
-                "which other units start through /opt/kafka (`systemctl show`)",
+                "what else starts through /opt/kafka (`systemctl show`, /proc/*/cmdline)",
             ),
         ),
         ("sudo -n -u kafka /usr/bin/ls", ("the jars that the process has opened",)),

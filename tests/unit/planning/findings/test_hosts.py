@@ -306,7 +306,7 @@ def on_one_host(unit: str = "kafka-1.service", *, host: str = "kafka-4") -> Clus
         (f"{SCRIPT} --process-role=broker", False),
         (f"{SCRIPT} --process-role=controller", True),
         ("/usr/bin/pkill -f kafka.Kafka", True),
-        ("/usr/bin/killall java", None),
+        ("/usr/bin/killall java", True),
         ("/bin/sh -c 'ps ax | grep kafka.Kafka | xargs kill'", None),
         ("/bin/kill -TERM $MAINPID", False),
         ("/opt/drain --topics kafka-1", None),

@@ -28,6 +28,7 @@ from kafka_rollout.model.host_state import (
     HostFacts,
     HostPath,
     HostState,
+    LinkUser,
     PackageProblem,
     StartFile,
     StartFileKind,
@@ -55,6 +56,7 @@ from kafka_rollout.nodes.runtimes.hosts.commands import (
 )
 from kafka_rollout.nodes.runtimes.hosts.file_writers import find_writers
 from kafka_rollout.nodes.runtimes.hosts.installing import is_pinned, is_provided, read_held
+from kafka_rollout.nodes.runtimes.hosts.java_processes import read_java_processes
 from kafka_rollout.nodes.runtimes.hosts.link_users import read_link_users
 from kafka_rollout.nodes.runtimes.hosts.loaded_files import read_reload
 from kafka_rollout.nodes.runtimes.hosts.logging_files import read_logging_files
@@ -384,7 +386,6 @@ def read_host(
     sees_processes = _sees_processes(commands, node, unit)
     stopped_units = read_stopped_units(commands, node)
     required_units = read_required_units(commands, node)
-    link_users = read_link_users(commands, node)
     needs_reload = "NeedDaemonReload=yes" if unit.needs_reload else read_reload(commands, node)
     mounts = read_unit_mounts(commands, node)
     settings, settings_problem = _read_or_unknown(lambda: () if unit.masked else _read_unknown_settings(commands, node))
@@ -433,6 +434,10 @@ def read_host(
     copies = _parent(service.configuration_file) in written
     fixed = _read_fixed(commands, node, found) if copies and not denied else ()
     installs = service.package is not None and service.release_parent in written
+    switches = service.package is None and _parent(service.symlink) in written
+    link_users: tuple[LinkUser, ...] | None = ()
+    if installs or switches:
+        link_users = read_link_users(commands, node, read_java_processes(commands, node, unit.pid))
     unseen = [folder for folder in written if not {f"ro {folder}", f"rw {folder}"} & {*found}]
     held, held_problem = _read_or_unknown(lambda: read_held(commands, node))
     unfinished, unfinished_problem = _read_or_unknown(lambda: find_unfinished(commands, node) if installs else ())
@@ -440,6 +445,7 @@ def read_host(
     java = NextJava(paths=())
     with suppress(NotObservableError):  # JAVA_CHECK names it
         java = find_next_java(commands, node, None if denied else unit.pid, options, start)
+    from_ = f"from {service.release_parent}" if service.package else f"through {service.symlink}"
     unknown = {
         f"the attributes of {service.configuration_file} and of its folder (`lsattr`)": fixed is None,
         f"the free space of {_parent(service.configuration_file)}": copies and free_bytes is None,
@@ -459,8 +465,7 @@ def read_host(
         f"the units that systemd stops with {service.unit} (`systemctl show`)": stopped_units is None,
         f"the units that {service.unit} requires (`systemctl show`)": required_units is None,
         f"whether the file system of {' and '.join(unseen)} is mounted read-only (`findmnt`)": bool(unseen),
-        f"which other units start through {service.symlink} (`systemctl show`)": link_users is None
-        and _parent(service.symlink) in written,
+        f"what else starts {from_} (`systemctl show`, /proc/*/cmdline)": link_users is None,
         **({} if denied else _unknown_paths(service, paths, seen.err)),
         f"where {', '.join(path for path, way in leads.items() if not way)} leads": not all(leads.values()),
         "the rights of the SSH user (`sudo -n -l`)": excess is None,
