@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from kafka_rollout.base.wording import nodes
 from kafka_rollout.model.host_state import JavaProcess, UnitStop
+from kafka_rollout.model.node_log import hide_credentials
 from kafka_rollout.model.signals import Signal, StopReader, any_of
 from kafka_rollout.model.starts import MAIN_CLASS
 from kafka_rollout.model.topology import NodeSpec
@@ -40,11 +41,15 @@ class StopReach:
     """The inventory takes the responsibility for what the tool cannot tell."""
 
     @property
+    def shown(self) -> str:
+        return hide_credentials(self.text)
+
+    @property
     def sentence(self) -> str:
         if self.path:
-            has = f"{self.setting}= of {self.unit} on host {self.host} runs {self.path}: `{self.text}`"
+            has = f"{self.setting}= of {self.unit} on host {self.host} runs {self.path}: `{self.shown}`"
         else:
-            has = f"{self.unit} on host {self.host} has {self.setting}={self.text}"
+            has = f"{self.unit} on host {self.host} has {self.setting}={self.shown}"
         own = [one.node.node_id for one in self.reached if one.node is not None]
         foreign = [one.name for one in self.reached if one.node is None]
         named = [*([f"{nodes(own)} of this host"] if own else []), *foreign]
@@ -134,6 +139,10 @@ class ProgramReach:
     path: str
     """As in StopReach."""
     programs: tuple[JavaProcess, ...]
+
+    @property
+    def shown(self) -> str:
+        return hide_credentials(self.text)
 
 
 def find_reached_programs(stop: UnitStop, node: NodeSpec) -> Iterator[ProgramReach]:

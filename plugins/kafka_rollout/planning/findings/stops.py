@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from kafka_rollout.base.findings import BLOCKER, WARNING, Finding, FindingCode
 from kafka_rollout.base.wording import few, nodes
 from kafka_rollout.model.host_state import HostState, LinkUser, StoppedUnit
+from kafka_rollout.model.node_log import hide_credentials
 from kafka_rollout.model.signals import STOP_SCRIPT
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.model.unit_stops import find_reached, find_reached_programs
@@ -72,7 +73,7 @@ def stop_findings(cluster: ClusterSpec, node: NodeSpec, host: HostState) -> Iter
             reach.sentence,
             reach.remedy,
             severity=WARNING if reach.is_accepted else BLOCKER,
-            covers=(f"{reach.path} {reach.text}".strip(),),
+            covers=(f"{reach.path} {reach.shown}".strip(),),
         )
     for programs in find_reached_programs(host.stop, node):
         names = few((one.name for one in programs.programs), limit=_SHOWN)
@@ -84,7 +85,7 @@ def stop_findings(cluster: ClusterSpec, node: NodeSpec, host: HostState) -> Iter
         units = " ".join(dict.fromkeys(one.unit for one in programs.programs if one.unit))
         yield STOP_REACHES_UNITS.found(
             f"node {node.node_id}, {names}",
-            f"A stop of {host.unit} on host {host.name} also ends {names}, by {place}{programs.text}`. A start of "
+            f"A stop of {host.unit} on host {host.name} also ends {names}, by {place}{programs.shown}`. A start of "
             f"{host.unit} does not start it again.",
             "Let it send SIGTERM to $MAINPID alone"
             + (f", or run `systemctl start {units}` after the step of the node." if units else "."),
@@ -95,12 +96,14 @@ def stop_findings(cluster: ClusterSpec, node: NodeSpec, host: HostState) -> Iter
 
 
 def _by_signal(node: NodeSpec, host: HostState) -> Iterable[Finding]:
-    kills = [f"ExecStop={command}" for command in host.stop.commands if _kills(command)]
+    kills = [f"ExecStop={hide_credentials(command)}" for command in host.stop.commands if _kills(command)]
     if host.kill_signal is not None and host.kill_signal not in _SHUTS_DOWN:
         kills.append(f"KillSignal={host.kill_signal}")
     by_script = any(STOP_SCRIPT in command for command in host.stop.commands)
     if by_script and host.stop.signal.upper().removeprefix("SIG") not in _NAMES:
-        kills.append(f"SIGNAL={host.stop.signal} in its environment, which kafka-server-stop.sh sends")
+        kills.append(
+            f"SIGNAL={hide_credentials(host.stop.signal)} in its environment, which kafka-server-stop.sh sends"
+        )
     if kills:
         names = " and ".join(one.partition("=")[0] + "=" for one in kills)
         yield STOP_NOT_CONTROLLED.found(
@@ -119,7 +122,7 @@ def _by_signal(node: NodeSpec, host: HostState) -> Iterable[Finding]:
             f"node {node.node_id}, script",
             f"{host.unit} on host {host.name} is stopped by a script that "
             + ("kills Kafka" if is_only else "can kill Kafka before the end of its controlled shutdown")
-            + f": {few((f'{commands[one]}: `{one}`' for one in killing), limit=_SHOWN)}.",
+            + f": {few((f'{commands[one]}: `{hide_credentials(one)}`' for one in killing), limit=_SHOWN)}.",
             "Let the script send SIGTERM, and wait for the end of the process, at least 180 s. Or let systemd stop the "
             f"node, by a unit without this script (`systemctl edit --full {host.unit}`).",
             severity=BLOCKER if is_only else WARNING,
