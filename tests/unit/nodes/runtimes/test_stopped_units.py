@@ -69,7 +69,9 @@ def test_a_unit_that_depends_in_two_ways_has_both_settings() -> None:
 
 
 def test_what_systemd_does_not_show_of_one_of_the_units_is_unknown() -> None:
-    link = f"which other units start through {NODE.service.symlink} (`systemctl show`)" if NODE.service else ""
+    link = (
+        f"what else starts through {NODE.service.symlink} (`systemctl show`, /proc/*/cmdline)" if NODE.service else ""
+    )
     assert set(read(kafka=None).unknown) == {UNKNOWN, link, REQUIRED}
     state = read(kafka={"RequiredBy": "connect.service"}, connect=None)
     assert (state.unknown, state.stopped_units) == ((UNKNOWN,), ())
