@@ -84,6 +84,7 @@ def test_the_user_of_the_unit_is_asked_in_one_place() -> None:
     }
     assert callers == {
         "model/host_state.py",
+        "nodes/runtimes/hosts/closed_paths.py",
         "nodes/runtimes/hosts/link_users.py",  # without read_access: it is about processes of others that run
         "nodes/runtimes/hosts/package_paths.py",  # without read_access: the package sets the modes of its files
         "nodes/runtimes/hosts/release_folders.py",

@@ -126,6 +126,9 @@ class FakeHost:
     login_file: str = ""  # what the command of login_files.py prints
     jar_mark: str = ""  # ` (deleted)`: the jar that the process has open was removed
     other_files: str = ""  # more lines of the list of its open files
+    modes: dict[str, str] = field(  # path → mode and ids, as `ls -ln` shows them
+        default_factory=lambda: {"/data": "drwxr-x---. 1 997 997"}
+    )
     present: set[str] = field(default_factory=set)  # paths that have a file again
     processes: str = (
         "Processes=known\nUser=997\nPrivileged=no\n"  # those of Kafka outside of the unit, as unit_stops.py reads them
@@ -320,9 +323,11 @@ class FakeHost:
             shown = "User=kafka\nGroup=\nSupplementaryGroups=\n"
             return done_with(0, f"{shown}name kafka\nid 997\nfirst 997\nall 997\nmembers \n", "")
         if "findmnt" in line and not line.startswith("if test -L "):
-            programs, _, paths = (text or "").partition("\n\n")
+            programs, _, paths = f"\n{text or ''}".partition("\n\n")
             options = [f"options {path}\nmounted rw,relatime" for path in programs.splitlines()]
-            modes = [f"-rwxr-xr-x. 1 0 0 1 Jan  1 00:00 {path}" for path in paths.splitlines()]
+            modes = [
+                f"{self.modes.get(path, '-rwxr-xr-x. 1 0 0')} 1 Jan  1 00:00 {path}" for path in paths.splitlines()
+            ]
             return done_with(0, "\n".join([*options, *modes]), "")
         if line.startswith("walk() {"):
             return done_with(0, self._walk(line, (text or "").splitlines()), "")

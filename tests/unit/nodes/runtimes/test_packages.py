@@ -409,3 +409,52 @@ def test_a_download_that_the_package_manager_leaves_out_has_failed() -> None:
 )
 def test_the_installed_release_is_that_of_the_one_jar(jars: str, release: Release | None) -> None:
     assert installed_release(jars, Release.parse) == release
+
+
+@pytest.mark.parametrize(
+    ("path", "mode", "shown", "command"),
+    [
+        (
+            "/data",
+            "drwxr-x---. 1 990 989",
+            "cannot create files in /data (mode 0750, owner 990, group 989)",
+            "setfacl -m u:kafka:rwx /data",
+        ),
+        (
+            CONFIGURATION,
+            "-rw-r-----. 1 990 989",
+            f"cannot read {CONFIGURATION} (mode 0640, owner 990, group 989)",
+            f"setfacl -m u:kafka:r {CONFIGURATION}",
+        ),
+        (
+            "/etc/kafka/ssl",
+            "drwx------. 1 990 989",
+            "cannot enter /etc/kafka/ssl (mode 0700, owner 990, group 989)",
+            "setfacl -m u:kafka:x /etc/kafka/ssl",
+        ),
+    ],
+)
+def test_what_a_script_of_the_package_closes_to_the_user_is_named_before_the_start(
+    path: str, mode: str, shown: str, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = host_with()
+    host.files[CONFIGURATION] += "listeners=SSL://:9093\nssl.keystore.location=/etc/kafka/ssl/key.p12\n"
+    runtime = runtime_on(host)
+    runtime.stop(NODE, deadline_s=180)
+    walk = FakeHost._walk
+
+    def with_way(self: FakeHost, line: str, paths: Any) -> str:
+        ways = walk(self, line, paths).splitlines()
+        return "".join(f"{one}\t/etc/kafka/ssl\n" if one.endswith("/key.p12") else f"{one}\n" for one in ways)
+
+    monkeypatch.setattr(FakeHost, "_walk", with_way)
+    host.modes[path] = mode
+    with pytest.raises(FatalError, match="A script of the package can have changed the owner") as raised:
+        runtime.install(NODE, R431)
+    assert (shown in raised.value.sentence, f"`{command}`" in raised.value.remedy) == (True, True)
+    assert host.package == ["4.3.1"], "a repetition finds it installed"
+    del host.modes[path]
+    host.modes["/data"] = "drwxr-x---. 1 997 997"
+    runtime.install(NODE, R431)
+    runtime.start(NODE)
+    assert host.pid

@@ -104,6 +104,7 @@ from kafka_rollout.nodes.runtimes.hosts.unit_state import (
     read_overrides,
     read_start,
     read_start_files,
+    refuse_closed,
     show_command,
 )
 from kafka_rollout.nodes.runtimes.hosts.unit_stops import read_unit_stop
@@ -454,6 +455,8 @@ class SshServiceRuntime(HostCommands):
                 remedy=f"{'' if installed else remedy_of_duplicates(service)}Correct `versions` or `jars` of the "
                 "package, or apache_releases, in the inventory. Then repeat the step.",
             )
+        config = server_properties.parse(configuration)
+        refuse_closed(self, node, release, config)
         return warning
 
     def start(self, node: NodeSpec) -> None:

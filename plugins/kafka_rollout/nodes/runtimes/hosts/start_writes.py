@@ -78,7 +78,7 @@ def read_start_writes(
     Raises RefusedError or TransientError if the host does not report where the paths lead.
     """
     service = service_of(node)
-    sandbox = _read_sandbox(commands, node, unit)
+    sandbox = read_sandbox(commands, node, unit)
     data = [_Write(path, is_data=True) for path in directories if path.startswith("/")]
     wanted = [
         (release, write)
@@ -186,7 +186,8 @@ class _Sandbox(NamedTuple):
         return "" if not deepest or depth(deepest) < 0 or is_free else self.read_only[deepest]
 
 
-def _read_sandbox(commands: HostCommands, node: NodeSpec, unit: UnitOptions) -> _Sandbox:
+def read_sandbox(commands: HostCommands, node: NodeSpec, unit: UnitOptions) -> _Sandbox:
+    """Return what the unit makes of folders before its start."""
     names = ",".join((*_DIRECTORIES, *_SANDBOX))
     shown = commands.run(node, f"LC_ALL=C systemctl show --property={names} {service_of(node).unit}").out
     prepared: list[str] = []

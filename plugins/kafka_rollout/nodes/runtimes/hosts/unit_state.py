@@ -42,6 +42,7 @@ from kafka_rollout.model.starts import MAIN_CLASS, overrides_of
 from kafka_rollout.model.topology import NodeSpec, ServiceSpec
 from kafka_rollout.model.unit_settings import find_unknown, parse_settings
 from kafka_rollout.nodes.runtimes.claim_files import CLOSED, OPEN, join_claims
+from kafka_rollout.nodes.runtimes.hosts.closed_paths import refuse_closed_paths
 from kafka_rollout.nodes.runtimes.hosts.commands import (
     MISSING,
     RECORDS,
@@ -950,6 +951,11 @@ def certain_options(
                 "from the scripts.",
             )
     return {release: start.options[release] for release in releases}
+
+
+def refuse_closed(commands: HostCommands, node: NodeSpec, release: Release, config: Mapping[str, str]) -> None:
+    """As `refuse_closed_paths`."""
+    refuse_closed_paths(commands, node, release, config, read_unit_options(commands, node))
 
 
 def read_unit_options(commands: HostCommands, node: NodeSpec) -> UnitOptions:
