@@ -5,12 +5,10 @@ A second run meets a batch whose replicas were moved after the plan, and an appr
 
 from __future__ import annotations
 
-import fcntl
 import os
 import signal
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +25,7 @@ from tests.integration.harness.airflow.server import (
     PrivateAirflow,
     Run,
     all_run,
+    held_while_it_stops,
     no_lock_left,
     nothing_lost,
     starts,
@@ -140,18 +139,11 @@ def kill_the_scheduler_in(run: Run, batch: Batch) -> None:
     scheduler = run.airflow.component_pid("scheduler")
     folder = Path(str(held_node.directory))
     run.approve("approve_plan")
-    claimed = partial(has_claim, folder / "claims")
-    wait_for(claimed, timeout_s=3 * PATIENCE_S, said="the claim, which needs the lock of the node")
-    with (folder / ".lock").open("w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
+    with held_while_it_stops(folder, timeout_s=3 * PATIENCE_S):
         wait_for(lambda: set(batch.node_ids) <= acted(run, Stopping, FORTH), timeout_s=3 * PATIENCE_S, said="the batch")
         os.kill(scheduler, signal.SIGKILL)
         assert held_node.node_id not in acted(run, Stopped, FORTH)
     run.airflow.start_component("scheduler")
-
-
-def has_claim(folder: Path) -> bool:
-    return folder.is_dir() and any(folder.iterdir())
 
 
 def acted(run: Run, kind: type[Any], release_step: str) -> set[int]:

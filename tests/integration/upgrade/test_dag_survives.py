@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import signal
 from collections import Counter
@@ -23,6 +22,7 @@ from tests.integration.harness.airflow.server import (
     Run,
     all_run,
     each_started_once,
+    held_while_it_stops,
     no_lock_left,
     nothing_lost,
     wait_for,
@@ -100,10 +100,9 @@ def in_the_middle_of(run: Run, node_step: NodeStep) -> Iterator[None]:
     """The node is asked to stop, and does not before the block ends, however slow who comes to kill: stop and start
     wait for the lock of the node's home."""
     home = Path(str(run.cluster.spec.node(node_step.node_id).directory))
-    with (home / ".lock").open("w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        run.approve("approve_plan")
-        run.wait_for_task("start_traffic")
+    run.approve("approve_plan")
+    run.wait_for_task("start_traffic")
+    with held_while_it_stops(home, timeout_s=PATIENCE_S):
         wait_for(lambda: of_node(run, Stopping, node_step.node_id), timeout_s=PATIENCE_S, said="the stop")
         yield
         assert not of_node(run, Stopped, node_step.node_id)

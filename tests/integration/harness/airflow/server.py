@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import subprocess
 import time
 from collections import Counter
@@ -367,6 +368,21 @@ def every_gate_has_evidence(report: Mapping[str, Any]) -> None:
 
 def no_lock_left(airflow: PrivateAirflow, cluster: LocalCluster) -> None:
     assert change_lock(airflow.home).holder(cluster.spec.name) is None
+
+
+@contextmanager
+def held_while_it_stops(home: Path, *, timeout_s: float) -> Iterator[None]:
+    """After a run has claimed a node of this machine, keep the lock of its home, for which its stop waits."""
+    claims = home / "claims"
+    wait_for(
+        lambda: claims.is_dir() and any(claims.iterdir()),
+        timeout_s=timeout_s,
+        every_s=0.05,
+        said="the claim, which needs the lock of the node",
+    )
+    with (home / ".lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield
 
 
 def wait_for(what: Callable[[], Any], *, timeout_s: float, every_s: float = 0.1, said: str = "it") -> Any:
