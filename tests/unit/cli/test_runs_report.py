@@ -30,7 +30,7 @@ REPORT = {
     "outcome": "stopped",
     "sentence": "It stopped.",
     "next_action": "Fix the cause.",
-    "failed_gate": {"gate": "after node 3", "unmet": [{"name": "process", "is_met": False, "evidence": "none"}]},
+    "failed_gate": {"gate": "after node 3", "reason": "process: none", "message": ""},
     "proved": ["A fact."],
     "not_proved": ["No test traffic ran."],
 }
