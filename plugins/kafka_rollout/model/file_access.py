@@ -64,6 +64,12 @@ class UnitUser:
     """Folders that the unit does not see (ProtectHome=)."""
     bound: tuple[str, ...] = ()
     """Paths below them that it sees."""
+    inaccessible: tuple[str, ...] = ()
+    """Folders and files that InaccessiblePaths= closes."""
+    unexecutable: tuple[str, ...] = ()
+    """Folders in which NoExecPaths= forbids programs."""
+    executable: tuple[str, ...] = ()
+    """Folders in which ExecPaths= permits them. With `*` at its end: all that begin so."""
     unknown: str = ""
     """Why the user is not known, a part of a sentence."""
 
@@ -91,6 +97,13 @@ def access_of(user: UnitUser, way: Sequence[FileMode | str], place: FileMode | s
     for folder in user.hidden if not is_bound else ():
         if _is_in(path, folder):
             return _refused(user, path, f"does not see {folder} (ProtectHome of the unit)")
+    for folder in user.inaccessible:
+        if _is_in(path, folder):
+            return _refused(user, path, f"cannot enter {folder} (InaccessiblePaths= of the unit)")
+    closed = max((one for one in user.unexecutable if _is_in(path, one)), key=len, default=None)
+    opened = max((one for one in user.executable if _is_in(path, one)), key=len, default="")
+    if use is Use.EXECUTE and closed is not None and len(opened) <= len(closed) and opened != closed:
+        return _refused(user, path, f"cannot execute {path} (NoExecPaths={closed} of the unit)")
     unknown = ""
     for part, wanted in [*((folder, Use.ENTER) for folder in way), (place, use)]:
         if not _NEEDS[wanted]:
@@ -112,7 +125,9 @@ def access_of(user: UnitUser, way: Sequence[FileMode | str], place: FileMode | s
 
 
 def _is_in(path: str, folder: str) -> bool:
-    return f"{path}/".startswith(f"{folder}/")
+    if folder.endswith("*"):
+        return path.startswith(folder[:-1])
+    return f"{path}/".startswith(f"{folder.rstrip('/')}/")
 
 
 def _refused(user: UnitUser, place: str, what: str) -> FileAccess:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -123,3 +124,31 @@ def test_the_kernel_decides_in_the_same_way() -> None:
                 mode = FileMode(path=path, mode=status.st_mode & 0o777, user_id=status.st_uid, group_id=status.st_gid)
                 ours = [access_of(user, [], mode, use).refused == "" for use in (Use.READ, Use.EXECUTE)]
                 assert f"{ours[0]:d} {ours[1]:d}" == line, path
+
+
+@pytest.mark.parametrize(
+    ("closed", "opened", "path", "use", "shown"),
+    [
+        (("/",), ("/usr", "/opt/kafka_2.13-3.9.1"), "/opt/kafka_2.13-4.3.1/bin/x.sh", Use.EXECUTE, "NoExecPaths=/ "),
+        (("/",), ("/usr", "/opt/kafka_2.13-*"), "/opt/kafka_2.13-4.3.1/bin/x.sh", Use.EXECUTE, ""),
+        (("/",), ("/opt",), "/opt/kafka_2.13-4.3.1/bin/x.sh", Use.EXECUTE, ""),
+        (("/opt/rel",), ("/opt",), "/opt/rel/kafka/bin/x.sh", Use.EXECUTE, "NoExecPaths=/opt/rel "),
+        (("/opt/rel",), (), "/opt/release/kafka/bin/x.sh", Use.EXECUTE, ""),
+        (("/",), (), "/opt/kafka/libs/x.jar", Use.READ, ""),
+    ],
+)
+def test_a_program_is_executed_where_the_unit_permits_it(
+    closed: tuple[str, ...], opened: tuple[str, ...], path: str, use: Use, shown: str
+) -> None:
+    user = UnitUser(name="kafka", user_id=1501, unexecutable=closed, executable=opened)
+    access = access_of(user, [FOLDER], file(0o755, path=path), use)
+    assert (access.refused != "", shown in access.refused) == (shown != "", True)
+    assert access.place == (path if shown else "")
+
+
+def test_what_the_unit_cannot_enter_is_refused_also_to_root() -> None:
+    for user in (KAFKA, ROOT):
+        closed = replace(user, inaccessible=("/opt/rel",))
+        access = access_of(closed, [FOLDER], file(0o644, path="/opt/rel/kafka/libs"), Use.READ)
+        assert access.refused == "cannot enter /opt/rel (InaccessiblePaths= of the unit)"
+        assert access_of(closed, [FOLDER], file(0o644, path="/opt/x"), Use.READ).refused == ""

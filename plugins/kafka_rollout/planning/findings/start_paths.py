@@ -438,7 +438,7 @@ def _is_of_missing_release(place: StartPlace, release: Release | None, host: Hos
 def _permit(access: FileAccess, paths: Collection[StartPath]) -> str:
     """Return the remedy of a refusal. Only programs and jars are opened to every user: other files can have
     passwords."""
-    if "noexec" in access.refused or "ProtectHome" in access.refused:
+    if any(one in access.refused for one in ("noexec", "ProtectHome", "InaccessiblePaths", "NoExecPaths")):
         return "Move the files to another folder, or change the unit or the mount options"
     kinds = {path.kind for path in paths if not path.path.endswith(".jar")}
     if "execute" in access.refused:

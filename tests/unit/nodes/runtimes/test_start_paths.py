@@ -872,6 +872,17 @@ def test_what_is_bound_below_a_hidden_home_is_seen(host: Host, protect: str, bou
     assert (user.unknown, user.hidden, user.bound) == ("", ("/home", "/root", "/run/user"), bound)
 
 
+def test_the_paths_of_the_sandbox_are_those_of_the_next_release(host: Host) -> None:
+    (host.home / "real").mkdir()
+    (host.home / "alias").symlink_to(host.home / "real")
+    executable = f"/usr {host.home}/kafka {host.home}/kafka/bin"
+    lines = f"InaccessiblePaths=-+{host.home}/alias /x\nNoExecPaths=/\nExecPaths={executable}"
+    shell = ShellOfThisMachine(host.home, user=f"User=daemon\nGroup=\nSupplementaryGroups=\n{lines}")
+    user = read_unit_user(cast(HostCommands, shell), host.node())
+    assert (user.inaccessible, user.unexecutable) == ((f"{host.home}/real", "/x"), ("/",))
+    assert user.executable == ("/usr", *[f"{host.home}/kafka_2.13-*"] * 2)
+
+
 def test_a_user_that_the_host_does_not_know_makes_unknown_and_refuses_nothing(site: Host) -> None:
     (site.home / SCRIPT).chmod(0o600)
     found = site.findings(site.read({}, *CONFIGURATION.split(), unit=START, user="no-such-user"))

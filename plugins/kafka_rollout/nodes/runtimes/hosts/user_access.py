@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from kafka_rollout.model.file_access import FileAccess, FileMode, UnitUser, Use, access_of
 from kafka_rollout.model.host_state import PlaceState
-from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.model.topology import NodeSpec, ServiceSpec
 from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, service_of
 
 _MOST_LINKS = 40  # as in the kernel
@@ -46,6 +47,7 @@ xargs -r -d '\\n' ls -ldnLU -- 2>/dev/null
 """
 _MODE = re.compile(r"[a-z-]([rwxsStT-]{9})([.+@]?) +\d+ +(\d+) +(\d+) .*?(/.*)")  # ids have one width
 _PROPERTIES = "User,Group,SupplementaryGroups,DynamicUser,AmbientCapabilities,ProtectHome,BindPaths,BindReadOnlyPaths"
+_PROPERTIES += ",InaccessiblePaths,NoExecPaths,ExecPaths"  # the last two since systemd 249
 _BINDS = ("BindPaths=", "BindReadOnlyPaths=")
 # The names of groups as their ids; the primary group of the user has it as a member only if it is in `members`.
 _USER = (
@@ -55,8 +57,11 @@ _USER = (
     'echo "first $first"; echo "all $(id -G -- "$user" 2>/dev/null)"; '
     'echo "members $(getent group "$first" | cut -d: -f4)"; '
     'for group in $(of Group); do echo "own $(getent group "$group" | cut -d: -f3)"; done; '
-    'for group in $(of SupplementaryGroups); do echo "more $(getent group "$group" | cut -d: -f3)"; done'
+    'for group in $(of SupplementaryGroups); do echo "more $(getent group "$group" | cut -d: -f3)"; done; '
+    "for name in InaccessiblePaths NoExecPaths ExecPaths; do for path in $(of $name); do path=${{path#[-+]}}; "
+    'path=${{path#[-+]}}; echo "$name $path $(readlink -m -- "$path")"; done; done'
 )
+_SANDBOX = re.compile(r"(InaccessiblePaths|NoExecPaths|ExecPaths) (/\S*) (/.*)")
 _HOMES = ("/home", "/root", "/run/user")
 
 
@@ -155,7 +160,8 @@ def read_unit_user(commands: HostCommands, node: NodeSpec) -> UnitUser:
     bound = tuple(f"{one}::".split(":")[1] or one for one in binds if shown.get("ProtectHome") == "tmpfs")
     user_id, first = _last(lines, "id"), _last(lines, "first")
     if user_id == "0" or "cap_dac_" in shown.get("AmbientCapabilities", "").lower():
-        return UnitUser(name=name, user_id=0, passes_modes=True, hidden=hidden, bound=bound)
+        root = UnitUser(name=name, user_id=0, passes_modes=True, hidden=hidden, bound=bound)
+        return _with_sandbox(root, service, lines)
     named = [line.partition(" ")[2] for line in lines if line.startswith(("own ", "more "))]
     wanted = len(f"{shown['Group']} {shown['SupplementaryGroups']}".split())
     if not user_id.isdigit() or not first.isdigit() or len(named) != wanted or not all(map(str.isdigit, named)):
@@ -165,7 +171,28 @@ def read_unit_user(commands: HostCommands, node: NodeSpec) -> UnitUser:
     if shown["Group"] and name not in _last(lines, "members").split(","):
         groups -= {int(first)}
     group_ids = frozenset(groups | {*map(int, named)})
-    return UnitUser(name=name, user_id=int(user_id), group_ids=group_ids, hidden=hidden, bound=bound)
+    user = UnitUser(name=name, user_id=int(user_id), group_ids=group_ids, hidden=hidden, bound=bound)
+    return _with_sandbox(user, service, lines)
+
+
+def _with_sandbox(user: UnitUser, service: ServiceSpec, lines: Sequence[str]) -> UnitUser:
+    """systemd follows the links in these paths at each start: a path through the link of the release is then in the
+    folder of that release."""
+    found: dict[str, list[str]] = {}
+    of_link = re.compile(rf"{re.escape(service.symlink)}(?=/|$)")
+    for match in filter(None, map(_SANDBOX.fullmatch, lines)):
+        path = match[3]
+        if service.package is None and of_link.match(match[2]):
+            before = service.installation.partition("{release}")[0]
+            above, name, _ = path.partition(f"/{before.rpartition('/')[2]}")
+            path = f"{above}{name}*" if name else f"{before}*"
+        found.setdefault(match[1], []).append(path)
+    return replace(
+        user,
+        inaccessible=tuple(found.get("InaccessiblePaths", ())),
+        unexecutable=tuple(found.get("NoExecPaths", ())),
+        executable=tuple(found.get("ExecPaths", ())),
+    )
 
 
 def _last(lines: Sequence[str], kind: str) -> str:
@@ -183,6 +210,11 @@ def repair_of(access: FileAccess, folder: str) -> str:
         return f"Mount the file system of {access.place} without noexec."
     if "ProtectHome" in access.refused:
         return f"Unpack releases to a folder outside {', '.join(_HOMES)}, and correct `installation` in the inventory."
+    if "InaccessiblePaths" in access.refused or "NoExecPaths" in access.refused:
+        return (
+            f"Correct these paths of the unit (`systemctl edit --full`), such as by ExecPaths={folder}, and run "
+            "`systemctl daemon-reload`."
+        )
     inside = f"{access.place}/".startswith(f"{folder}/")
     if inside and "cannot execute" in access.refused:
         return f"Run `chmod a+rx {folder}/bin/*.sh` there as the owner."
