@@ -45,7 +45,7 @@ class OpenFiles:
     hidden: str = ""
     """Why the kernel refuses their list, a part of a sentence: then they are the jars of the class path."""
     version: str = ""
-    """Of the jar of kafka.Kafka; empty without one, and if the class path has several."""
+    """Of the jar of kafka.Kafka in the class path; empty without one, and if there are several."""
 
 
 def read_open_files(commands: HostCommands, node: NodeSpec, pid: int | None, *, needs_right: bool = False) -> OpenFiles:
@@ -56,24 +56,36 @@ def read_open_files(commands: HostCommands, node: NodeSpec, pid: int | None, *, 
     done = commands.sudo(node, right, pid=pid)
     if needs_right:
         commands.refuse_missing_right(node, right, done)
-    match = JAR.search(done.out)
-    if done.code == 0 or match is not None or refused_by_sudo(done):
+    versions: Mapping[str, str] = _versions(done.out.splitlines())
+    if done.code == 0 or versions or refused_by_sudo(done):
         jars: dict[str, bool] = {}
         for one in _JAR.finditer(done.out):
             jars[one[1]] = jars.get(one[1], True) and one[2] is not None
         paths = tuple(dict.fromkeys(_OPEN.findall(done.out)))
-        return OpenFiles(jars=jars, paths=paths, version=match[1] if match else "")
+        if len({*versions.values()}) > 1:  # a plugin can bring the jar too, in a class loader of its own
+            versions = _of_class_path(commands, node, pid, versions)
+        return OpenFiles(jars=jars, paths=paths, version=_only(versions))
     lines = commands.run(node, (_COMMAND + WHY_HIDDEN).format(pid=pid)).out.splitlines()
     if not (hidden := why_hidden(lines)):  # it can have ended since
         return OpenFiles()
-    named = _class_path([line.removeprefix("arg ") for line in lines if line.startswith("arg ")])
-    versions = {found[1] for path in named if (found := JAR.search(f"{path}\n"))}
+    named = _class_path(_arguments(lines))
     return OpenFiles(
         jars=dict.fromkeys(named, False),
         paths=tuple(named),
         hidden=hidden,
-        version=versions.pop() if len(versions) == 1 else "",
+        version=_only(_versions(named)),
     )
+
+
+def _of_class_path(commands: HostCommands, node: NodeSpec, pid: int, versions: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the jars that the class path names, else those in its folders (`libs/*`)."""
+    arguments = _arguments(commands.run(node, _COMMAND.format(pid=pid)).out.splitlines())
+    named = {*_versions(_class_path(arguments)).values()}
+    if named:
+        return {path: version for path, version in versions.items() if version in named}
+    folders = [posixpath.dirname(one) for one in _entries(arguments) if one.endswith("/*")]
+    real = commands.run(node, ["readlink", "-m", "--", *folders]).out.splitlines() if folders else []
+    return {path: version for path, version in versions.items() if posixpath.dirname(path) in real}
 
 
 def why_hidden(lines: Iterable[str]) -> str:
@@ -83,9 +95,30 @@ def why_hidden(lines: Iterable[str]) -> str:
     return " and ".join(causes)
 
 
+def _arguments(lines: Iterable[str]) -> list[str]:
+    return [line.removeprefix("arg ") for line in lines if line.startswith("arg ")]
+
+
+def _versions(lines: Iterable[str]) -> dict[str, str]:
+    """Return path → version of the jars of kafka.Kafka, of paths or of the lines of `ls`."""
+    found = {}
+    for line in lines:
+        path = line.rpartition(" -> ")[2].removesuffix(" (deleted)")
+        if (match := JAR.search(f"{path}\n")) is not None:
+            found[path] = match[1]
+    return found
+
+
+def _only(versions: Mapping[str, str]) -> str:
+    different = {*versions.values()}
+    return different.pop() if len(different) == 1 else ""
+
+
+def _entries(arguments: Sequence[str]) -> list[str]:
+    entries = [entry for option, value in pairwise(arguments) if option in OPTIONS for entry in value.split(":")]
+    return [one for one in entries if one.startswith("/")]
+
+
 def _class_path(arguments: Sequence[str]) -> list[str]:
     """Return the jars in the class path of a command line; one with all jars of a folder is left out."""
-    entries = [entry for option, value in pairwise(arguments) if option in OPTIONS for entry in value.split(":")]
-    return list(
-        dict.fromkeys(posixpath.normpath(one) for one in entries if one.startswith("/") and one.endswith(".jar"))
-    )
+    return list(dict.fromkeys(posixpath.normpath(one) for one in _entries(arguments) if one.endswith(".jar")))
