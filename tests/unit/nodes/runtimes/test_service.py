@@ -222,6 +222,38 @@ def test_a_start_whose_commands_fail_is_not_recorded() -> None:
     assert runtime.starts(NODE) == ()
 
 
+def test_a_restart_by_the_host_after_the_change_of_the_file_is_seen_before_the_switch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As by a .path unit that watches the file."""
+    host = FakeHost()
+    runtime = runtime_on(host)
+    runtime.stop(NODE, deadline_s=180)
+    write = SshServiceRuntime.write_configuration
+
+    def write_watched(self: SshServiceRuntime, *words: Any) -> None:
+        write(self, *words)
+        host._start()
+
+    monkeypatch.setattr(SshServiceRuntime, "write_configuration", write_watched)
+    change = ConfigChange(node_id=1, release=R431, key="num.io.threads", value="9", reason="a test")
+    with pytest.raises(FatalError, match=r"Something on host kafka-1 has started node kafka-1 .* as process 51"):
+        runtime.install(NODE, R431, [change])
+    assert host.link == "/opt/kafka_2.13-4.2.1"
+
+
+@pytest.mark.parametrize(("loaded", "recorded"), [("4.2.1", [R421]), ("4.3.1", [R431]), ("", [])])
+def test_a_process_that_the_host_has_started_is_recorded_with_the_release_of_its_jars(
+    loaded: str, recorded: list[Release]
+) -> None:
+    host = FakeHost(link="/opt/kafka_2.13-4.3.1")
+    host._start()
+    host.loaded = loaded
+    runtime = runtime_on(host)
+    runtime.start(NODE)
+    assert [start.release for start in runtime.starts(NODE)] == recorded
+
+
 def test_a_unit_in_a_restart_loop_is_stopped_before_an_installation() -> None:
     host = FakeHost(active="activating", sub="auto-restart", pid=0, restarts=7)
     runtime = runtime_on(host)

@@ -408,6 +408,12 @@ class SshServiceRuntime(HostCommands):
         if service.package is not None:
             return self._install_package(node, installed or release, release, after, held=held)
         if installed != release:
+            if not (unit := self.unit(node)).is_down:
+                raise FatalError(
+                    f"Something on host {service.host} has started node {node.name} since the run stopped it"
+                    f"{_where(unit)}, so {service.symlink} was not switched.",
+                    remedy="Find what starts it, such as a .path unit or monit, and stop that. Then repeat the step.",
+                )
             rights = rights_of(node)
             self.change(node, rights.draft_link, release=release, suffix="")
             self.change(node, rights.switch_link)
@@ -460,7 +466,8 @@ class SshServiceRuntime(HostCommands):
         return warning
 
     def start(self, node: NodeSpec) -> None:
-        """Start the unit unless it runs; returns when systemd has started a process, and records it. Returns without a
+        """Start the unit unless it runs; returns when systemd has started a process, and records it. The release of a
+        process that runs is that of its jars; without them, none is recorded. Returns without a
         process if the commands before it fail, or take longer than _PREPARES_S.
         """
         unit, installed = self._read_unit(node)
@@ -483,7 +490,10 @@ class SshServiceRuntime(HostCommands):
                 f"--signal=SIGKILL {service_of(node).unit}` as root on host {service_of(node).host}.",
             )
         place = ""
-        if unit.pid is None:
+        release: Release | None = installed
+        if unit.pid is not None:
+            release = self._release_of_found(node, unit)
+        else:
             if unit.masked:  # by a call that ended while it installed the package
                 self.change(node, rights_of(node).unmask)
             if unit.active == "failed":
@@ -500,7 +510,8 @@ class SshServiceRuntime(HostCommands):
             unit = self.unit(node)
             if not has_begun(unit):
                 return  # the unit shows the process before: the gate tells that there is none
-        self._record_start(node, unit, installed, place)
+        if release is not None:
+            self._record_start(node, unit, release, place)
 
     def finish_start(self, node: NodeSpec) -> None:
         if self.unit(node).pid is not None:
@@ -756,6 +767,14 @@ class SshServiceRuntime(HostCommands):
                 remedy=f"Correct configuration_file of node {node.name} in the inventory, or the file.",
             )
         return content
+
+    def _release_of_found(self, node: NodeSpec, unit: UnitState) -> Release | None:
+        """Return the release of a process that this call has not started: the host can have done it before the switch.
+        None if the process does not show it in _START_S."""
+        deadline = self.monotonic() + _START_S
+        while not (version := self._loaded_version(node, unit)) and self.monotonic() < deadline:
+            self.sleep(_POLL_S)
+        return self.identify(version) if version else None
 
     def _record_start(self, node: NodeSpec, unit: UnitState, release: Release, place: str) -> None:
         """Record the newest process once, also if an earlier call was killed before its record."""
