@@ -289,7 +289,8 @@ def _answers(seen: NodeState | None) -> GateCondition:
 def _process(seen: NodeState | None, now: float) -> GateCondition:
     """A process that its service manager has restarted counts when it has run for a while."""
     process = seen.process if seen else ProcessState(pid=None)
-    evidence = "no process" if process.pid is None else f"pid {process.pid}"
+    without = process.problem.removesuffix(".") or "no process"
+    evidence = without if process.pid is None else f"pid {process.pid}"
     is_met = process.pid is not None
     if process.restarts:
         evidence += f"; systemd has restarted it {count(process.restarts, 'time')} since its start"

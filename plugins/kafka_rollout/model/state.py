@@ -41,7 +41,9 @@ class ProcessState:
     """The process of a node as the runtime reports it."""
 
     pid: int | None
-    """None: no process."""
+    """None: no process, or `problem`."""
+    problem: str = ""
+    """Why the runtime cannot see whether there is one, for example because the host does not respond."""
     started_at: float | None = None
     """Epoch seconds."""
     installed: Release | None = None

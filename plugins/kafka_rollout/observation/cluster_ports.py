@@ -421,6 +421,7 @@ def observe_node(ports: ReadPorts, node: NodeSpec, *, metrics: bool = True) -> N
     process = ProcessState(pid=None)
     if ports.cluster.manages_nodes:
         process = _ask(lambda: ports.runtime.process(node), process, problems)
+        process = replace(process, problem=problems[0]) if problems else process
     if process.pid is None and ports.cluster.manages_nodes and not problems:
         problems.append(f"Node {node.node_id} has no process.")
     else:

@@ -583,14 +583,15 @@ def wait_for_gates(
 def gate_failure(plan: Plan, gates: Sequence[Gate], watches: Sequence[GateWatch]) -> RefusedError:
     """Return the error about the gates that have failed, with the ways to continue."""
     failed = [
-        (f"The gate {gate.name}", watch.status.message)
+        (gate.name, watch.status.message)
         for gate, watch in zip(gates, watches, strict=True)
         if watch.status is not None and watch.status.state is WatchState.FAILED
     ]
     ways = "wait on, or retry the node" if not plan.changes_release else "wait on, retry the node, or roll back"
     if plan.lowering is Lowering.OFFLINE:
         ways = "fix the cause, then continue the same run"
-    return RefusedError(f"{name_once(failed)}.", remedy=f"No other node is changed. Next: {ways}.")
+    what = "The gate" if len(failed) == 1 else "Gates"
+    return RefusedError(f"{what} {name_once(failed)}.", remedy=f"No other node is changed. Next: {ways}.")
 
 
 def log_of(node_id: int) -> str:

@@ -118,7 +118,7 @@ def test_an_approver_splits_a_batch_whose_replicas_were_moved_after_the_plan(
 ) -> None:
     cluster.add_partition("moved", 0, [12, 15, 11], min_isr=2)
     expect_together(cluster, 13, 16)
-    with pytest.raises(RefusedError, match="before node 12 failed"):
+    with pytest.raises(RefusedError, match="Gates before node 12, before node 15 failed"):
         roll_release_steps(Run(ports, plan), QUICK)
     assert cluster.stops == [2, 3, 1, 11, 14], "no batch is split without an approver"
     asked: list[tuple[ApprovalOf, str]] = []

@@ -64,7 +64,7 @@ def test_a_roll_that_is_stopped_goes_on_where_it_was(ports: ClusterPorts, cluste
     assert cluster.stops == [2, 3]
     state, sentence = outcome(ports, plan)
     assert state == "stopped"
-    assert "node 3: 4.3.1" in sentence
+    assert "nodes 2, 3: 4.3.1" in sentence
     assert roll_release_steps(Run(ports, plan), QUICK)
     assert cluster.stops == [2, 3, 1, 11, 12, 13]
 
