@@ -16,6 +16,7 @@ from kafka_rollout.base.durations import duration
 from kafka_rollout.gates.gate import GateKind
 from kafka_rollout.run.events import Asked, Begun, TakenOver
 from kafka_rollout.run.projections.approvals import asks_for_decision, who_can_answer
+from kafka_rollout.run.projections.open_batches import find_cleared
 from kafka_rollout.run.projections.runs import QUIET_S, RunEnd
 from kafka_rollout.run.step_events import GatePassed
 from kafka_rollout.run.view import GateHistory, GateState, NodeFailure, NodeStage, RunView, subject_of
@@ -368,13 +369,18 @@ class _Maker:
 
     def failed(self, at: float, why: str, page: Page = Page.RUN) -> Notification:
         changed = "" if self.view.has_acted else "It changed nothing."
-        remedy = "Read the reason, fix the cause, then continue the run: clear the failed task"
-        remedy += " in Airflow." if self.view.dag_id else f", or use --run {self.run.run_id} in the shell."
+        remedy = f"Read the reason, fix the cause, then continue the run: {self._way_on}."
         more = {"sentences": _listed(why, changed), "remedy": remedy, "page": page}
         return self.make(NotificationKind.RUN_FAILED, self.view.attempts, at, "A run failed.", **more)
 
+    @property
+    def _way_on(self) -> str:
+        if self.view.dag_id:
+            return f"clear {find_cleared(self.view.events)} in Airflow"
+        return f"use --run {self.run.run_id} in the shell"
+
     def paused(self, at: float, why: str, page: Page = Page.RUN) -> Notification:
-        remedy = "Continue the run, or roll it back. Until then the cluster stays between two states."
+        remedy = f"Continue the run ({self._way_on}), or roll it back. Until then the cluster stays between two states."
         more = {"sentences": _listed(why), "remedy": remedy, "page": page}
         return self.make(NotificationKind.RUN_PAUSED, self.view.attempts, at, "A run stopped before its end.", **more)
 

@@ -128,6 +128,9 @@ def test_a_stopped_run_fails_at_its_next_check_releases_its_lock_and_is_continue
     assert [event.node_id for event in events_of(record.events(), Stopping)] == [2, 3]
     assert runs.asked == ["approve_plan"]  # the operator has decided: no approver is asked how to continue
     assert change_lock(runs.home).holder("fake") is None
+    way_on = "lear the task roll.gate_before with all downstream tasks"
+    assert way_on in read_run_status("fake", run.run_id, Settings.from_environment())[0].next_action
+    assert way_on in failed_steps(record.events())[-1].reason
     run = clear_and_continue(dag, run, "roll.gate_before")
     assert run.state == "success"
     assert [event.node_id for event in events_of(record.events(), Stopping)] == ORDER

@@ -33,6 +33,7 @@ from kafka_rollout.run.events import (
     Planned,
     Responder,
     StartedAtShell,
+    StepBegan,
     StoppedByOperator,
 )
 from kafka_rollout.run.events import Channel as By
@@ -277,6 +278,10 @@ def test_a_run_that_waits_at_its_pause_is_continued_with_the_name_of_an_approver
     assert (paused.phase, message(paused, "NeedsHuman")) == (Phase.PAUSED, pause)
     clear = "Clear the failed task of run manual__1 of the DAG kafka_upgrade_orders in Airflow"
     assert clear in paused.next_action
+    began = StepBegan(at=AT + 90, step="roll.gate_after", batch=0)
+    waiting_ended = run(*ROLL, STOPPING, STARTED, began, StoppedByOperator(at=AT + 200, target=R431))
+    all_batches = "Clear the task roll.gate_before with all downstream tasks of run manual__1 of the DAG kafka_upgrade"
+    assert all_batches in status(waiting_ended).next_action
     of_shell = run(SHELL, PLANNED, approval(AT + 20), STOPPING, StoppedByOperator(at=AT + 200, target=R431, asks=pause))
     again = "`kafka-rollout upgrade --cluster orders --run manual__1 --as NAME --reason TEXT`"
     assert again in status(of_shell).next_action

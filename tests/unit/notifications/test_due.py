@@ -35,6 +35,7 @@ from kafka_rollout.run.events import (
     Planned,
     Responder,
     StartedAtShell,
+    StepBegan,
     StepEnded,
     StepOutcome,
     StoppedByOperator,
@@ -264,6 +265,16 @@ def test_a_run_that_neither_records_nor_holds_the_lock_is_paused_once() -> None:
 def test_a_run_that_the_operator_stopped_between_two_nodes_is_paused() -> None:
     stopped = StoppedByOperator(at=AT + 200, target=R431)
     assert kinds(BEGUN, STARTED, stopped, now=AT + 205, end=end("stopped", AT + 201)) == [NotificationKind.RUN_PAUSED]
+
+
+def test_a_run_that_an_approver_or_operator_ended_names_the_tasks_to_clear() -> None:
+    began = StepBegan(at=AT + 90, step="roll.gate_after", batch=0)
+    for ended in (
+        StoppedByOperator(at=AT + 200, target=R431),
+        replace(approval("r2", AT + 200, Decision.STOP_HERE), what=ApprovalOf.FAILED_GATE),
+    ):
+        (sent,) = due(BEGUN, STARTED, began, ended, now=AT + 205, end=end("stopped", AT + 201))
+        assert "clear the task roll.gate_before with all downstream tasks in Airflow" in sent.remedy
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,25 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from kafka_rollout.gates.gate import GateKind, GateRef
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.releases.facts import Release
-from kafka_rollout.run.events import Approval, ApprovalOf, Decision, Event, StoppedByOperator
+from kafka_rollout.run.events import (
+    Approval,
+    ApprovalOf,
+    Decision,
+    Event,
+    StepBegan,
+    StepEnded,
+    StepOutcome,
+    StoppedByOperator,
+)
 from kafka_rollout.run.projections.open_batches import (
     RollOf,
     batches_of,
+    find_cleared,
     find_end,
     find_part,
     first_open_batch,
@@ -97,3 +109,32 @@ def test_the_newest_split_names_the_nodes_that_stop_together() -> None:
 
 def plan_with_a_batch() -> Plan:
     return two_steps((1, 2, 3, 4), (), batches=((1,), (2, 3), (4,)))
+
+
+BEGAN = StepBegan(step="roll.gate_after", batch=2)
+FAILED = StepEnded(step="roll.gate_after", batch=2, outcome=StepOutcome.FAILED, reason="x")
+STOPPED = StoppedByOperator(target=Release.parse("4.3.1"))
+STOP_HERE = approval(ApprovalOf.FAILED_GATE, Decision.STOP_HERE)
+TRAFFIC = StepBegan(step="stop_traffic")
+ALL = "the task roll.gate_before with all downstream tasks"
+AFTER_OFFLINE = "offline.nodes.gate_after"  # all nodes start at once: their batches have no other part
+
+
+@pytest.mark.parametrize(
+    ("events", "cleared"),
+    [
+        ([BEGAN, STOPPED, FAILED, TRAFFIC], ALL),
+        ([BEGAN, STOP_HERE, FAILED], ALL),
+        ([BEGAN, STOPPED], ALL),
+        ([replace(BEGAN, step="roll_back.replace"), STOPPED], ALL.replace("roll.", "roll_back.")),
+        ([replace(BEGAN, step="offline.nodes.gate_after"), STOPPED], ALL.replace("roll.gate_before", AFTER_OFFLINE)),
+        ([BEGAN, FAILED], "the failed task"),
+        ([BEGAN, STOPPED, FAILED, replace(BEGAN, batch=1), FAILED], "the failed task"),
+        ([BEGAN, StepBegan(step="finalize"), STOPPED], "the failed task"),
+        ([StepBegan(step="plan"), STOPPED], "the failed task"),
+    ],
+)
+def test_a_run_whose_waiting_batches_have_ended_is_continued_with_the_first_part_of_all(
+    events: list[Event], cleared: str
+) -> None:
+    assert find_cleared(events) == cleared

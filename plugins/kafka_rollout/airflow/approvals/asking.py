@@ -63,6 +63,7 @@ NEWER_TEXT = (
 )
 _NO_LONGER = "No longer so:"
 _MOST_ACCEPTED = 200  # lines of a request
+_CLEAR_TASK = "To continue, clear the task."
 GATE_MEANINGS: Mapping[Decision, str] = {
     Decision.WAIT_ON: "Keep checking the gate for another gate timeout.",
     Decision.ACCEPT: (
@@ -74,7 +75,7 @@ GATE_MEANINGS: Mapping[Decision, str] = {
     Decision.ROLL_BACK: (
         "Roll back every node that left its previous release, through the same gates. Then end the run."
     ),
-    Decision.STOP_HERE: "Fail this task and end the run. Nothing is undone. To continue, clear the task.",
+    Decision.STOP_HERE: f"Fail this task and end the run. Nothing is undone. {_CLEAR_TASK}",
 }
 
 _GIVES: Mapping[Decision, tuple[ApprovalOf, ...]] = {
@@ -344,7 +345,9 @@ def _was_repeated(events: Sequence[Event], asked: Asked | None) -> bool:
     return isinstance(next(before, None), RollbackAskedAgain)
 
 
-def record_decision(context: Context, ports: ClusterPorts, what: str, answer: Answer) -> Approval:
+def record_decision(
+    context: Context, ports: ClusterPorts, what: str, answer: Answer, how_to_continue: str = _CLEAR_TASK
+) -> Approval:
     """Record the decision. Rolling back and stopping fail the task, so no later task begins.
 
     An answer that continues ends the pause of the plan that the request was about: that one whose text it names.
@@ -368,7 +371,7 @@ def record_decision(context: Context, ports: ClusterPorts, what: str, answer: An
         record_approval(ports, ApprovalOf.ROLL_BACK, answer.by, Decision.APPROVED, f"{what}: {reason}", **given)
         decide_roll_back(context, what, answer)
     if answer.decision is Decision.STOP_HERE:
-        raise AirflowFailException(f"{answer.by} stopped the run at {what}: {reason}.")
+        raise AirflowFailException(f"{answer.by} stopped the run at {what}: {reason}. {how_to_continue}")
     return decided
 
 

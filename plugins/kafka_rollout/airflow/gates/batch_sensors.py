@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from airflow.sdk import BaseSensorOperator, Context
@@ -25,9 +25,9 @@ from kafka_rollout.airflow.common.base import (
     frozen_plan,
     record_step,
 )
-from kafka_rollout.airflow.gates.batch_trigger import CONTINUE, BatchTrigger, GateOf
-from kafka_rollout.airflow.gates.part_trigger import Told, place_of_instance
-from kafka_rollout.base.errors import FatalError, RefusedError, TransientError
+from kafka_rollout.airflow.gates.batch_trigger import BatchTrigger, GateOf
+from kafka_rollout.airflow.gates.part_trigger import Told, name_way_on, place_of_instance
+from kafka_rollout.base.errors import FatalError, RefusedError, StoppedError, TransientError
 from kafka_rollout.control.approval import renew_invalid_approval
 from kafka_rollout.lowering import offline
 from kafka_rollout.model.plan import BatchStep
@@ -52,7 +52,6 @@ _MEANINGS = {
         "Start the nodes again that this run stopped and that failed; a process that hangs in its shutdown is killed. "
         "If the approval is invalid, this answer approves the plan again in your name."
     ),
-    Decision.STOP_HERE: f"End the run here. Nothing is undone, and a node that is down stays down. {CONTINUE}",
     Decision.SPLIT: "Restart the nodes of this batch in parts that can be stopped together now.",
 }
 _NOTE = "This task can ask several times. The reason above is that of its first request."
@@ -99,9 +98,14 @@ class BatchTask(RolloutOperator):
         )
         self.defer(trigger=trigger, method_name="gate_watched")
 
-    def recorded(self, run: RunStore, context: Context, *, begins: bool, ends: bool) -> AbstractContextManager[None]:
+    @contextmanager
+    def recorded(self, run: RunStore, context: Context, *, begins: bool, ends: bool) -> Iterator[None]:
         """Record only a failure: the loop records the begin of the part, and that it is done."""
-        return record_step(run, self.task_id, context, batch=map_index_of(context), begins=False, ends=False)
+        with record_step(run, self.task_id, context, batch=map_index_of(context), begins=False, ends=False):
+            try:
+                yield
+            except StoppedError as stopped:
+                raise name_way_on(stopped, self.of) from None
 
     @abstractmethod
     def go_on(self, context: Context) -> Any:
@@ -166,7 +170,12 @@ class BatchTask(RolloutOperator):
 
     @property
     def meanings(self) -> Mapping[Decision, str]:
-        return _MEANINGS
+        return {**_MEANINGS, **self._stop_meaning}
+
+    @property
+    def _stop_meaning(self) -> Mapping[Decision, str]:
+        stops = "End the run here. Nothing is undone, and a node that is down stays down."
+        return {Decision.STOP_HERE: f"{stops} {self.of.how_to_continue}"}
 
     def options(self, ports: ClusterPorts, batch: BatchStep) -> tuple[Decision, ...]:
         """Return the answers, the same for every request of an instance: Airflow keeps those of the first one."""
@@ -192,7 +201,7 @@ class BatchTask(RolloutOperator):
             self.log.info("%s chose '%s': %s", answer.by, answer.decision, answer.reason)
             if why := why_ask_again(context, ports, answer):
                 self.ask(context, ports, batch, why)
-            decision = record_decision(context, ports, what, answer)
+            decision = record_decision(context, ports, what, answer, self.of.how_to_continue)
             if answer.decision is Decision.RETRY:
                 renew_invalid_approval(roll.run, decision)
             if answer.decision is Decision.SPLIT:
@@ -252,7 +261,7 @@ class OfflineGateSensor(BatchGateSensor):
 
     @property
     def meanings(self) -> Mapping[Decision, str]:
-        return {}
+        return self._stop_meaning
 
     def asks(self, ports: ClusterPorts, *, is_fatal: bool) -> bool:
         return False  # only a failed gate asks

@@ -13,7 +13,7 @@ from airflow.triggers.base import TaskSkippedEvent, TaskSuccessEvent, TriggerEve
 from kafka_rollout.airflow.common.cluster_hook import KafkaClusterHook
 from kafka_rollout.airflow.gates.gate_log import GateLog
 from kafka_rollout.airflow.gates.history_poll import NEXT_POLL_S, POLL_S, HistoryPoll, shared_history
-from kafka_rollout.airflow.gates.part_trigger import PartTrigger, Told, told
+from kafka_rollout.airflow.gates.part_trigger import PartTrigger, Told, name_way_on, told
 from kafka_rollout.airflow.gates.trigger import pause_s
 from kafka_rollout.airflow.gates.trigger_ports import trigger_ports
 from kafka_rollout.base.errors import FatalError, RolloutError, StoppedError, TransientError
@@ -37,9 +37,6 @@ from kafka_rollout.run.projections.open_batches import (
 if TYPE_CHECKING:
     from kafka_rollout.observation.cluster_ports import ClusterPorts
 
-CONTINUE = (
-    "To continue, clear the task roll.gate_before with all downstream tasks: no batch that has passed is repeated."
-)
 AT_ONCE_S = 1.0  # an event at once can arrive before the end of the process that deferred the task
 
 
@@ -89,7 +86,8 @@ class BatchTrigger(PartTrigger):
                     return
             yield await self._watch(place, closing)
         except RolloutError as error:
-            yield self._event(Told.ERROR, str(error), asks=isinstance(error, FatalError), stops=_stops(error))
+            stops, why = isinstance(error, StoppedError), str(name_way_on(error, RollOf(self.of)))
+            yield self._event(Told.ERROR, why, asks=isinstance(error, FatalError), stops=stops)
         finally:
             await asyncio.to_thread(closing.close)
 
@@ -126,7 +124,7 @@ class BatchTrigger(PartTrigger):
             return skipped
         if why := find_end(events[begins:]):
             # Not TaskFailedEvent: Airflow would retry it.
-            return self._event(Told.ENDED, f"{why} {CONTINUE}")
+            return self._event(Told.ENDED, f"{why} {RollOf(self.of).how_to_continue}")
         return None
 
     def _skipped(self, events: Sequence[Event]) -> TriggerEvent | None:
@@ -187,7 +185,3 @@ class BatchTrigger(PartTrigger):
 
     def _event(self, state: Told, message: str, **more: Any) -> TriggerEvent:
         return told(state, message, records=self.records, **more)
-
-
-def _stops(error: RolloutError) -> bool:
-    return isinstance(error, StoppedError)

@@ -13,9 +13,10 @@ from airflow.triggers.base import BaseTrigger, TaskSkippedEvent, TriggerEvent
 from kafka_rollout.airflow.common.cluster_hook import clears_of
 from kafka_rollout.airflow.gates.history_poll import NEXT_POLL_S, POLL_S, HistoryPoll
 from kafka_rollout.airflow.logs import OneLineLogs
+from kafka_rollout.base.errors import LockBrokenError, RolloutError, StoppedError
 from kafka_rollout.run.batch_progress import describe_batch
 from kafka_rollout.run.events import Event, StepEnded, StepOutcome
-from kafka_rollout.run.projections.open_batches import BatchPart, RollOf, find_part_event
+from kafka_rollout.run.projections.open_batches import BatchPart, RollOf, find_end, find_part_event
 
 _FAILED = frozenset({"failed", "upstream_failed"})
 _WAITS_FOR = {
@@ -74,7 +75,8 @@ class PartTrigger(OneLineLogs, BaseTrigger):
                 # Not TaskFailedEvent: Airflow would retry it.
                 why = f"{is_missing}: Airflow shows {task_id}[{index}] as {state}."
                 how = "To continue, clear the first failed task of this batch with all downstream tasks."
-                return told(Told.ENDED, f"{why} {how}")
+                is_end = bool(find_end((await poll.events())[begins:]))
+                return told(Told.ENDED, f"{why} {of.how_to_continue if is_end else how}")
             why = f"{waits_for}, {task_id}[{index}]"
             if first < index:
                 why = f"the batches before it: {describe_batch(batches, first)} has not passed"
@@ -111,6 +113,13 @@ class PartTrigger(OneLineLogs, BaseTrigger):
 def told(state: Told, message: str, **more: Any) -> TriggerEvent:
     """Return an event that resumes the task in a worker."""
     return TriggerEvent({"state": state.value, "message": message, **more})
+
+
+def name_way_on(error: RolloutError, of: RollOf) -> RolloutError:
+    """Return the error of a batch; after a stop by an operator with the remedy that continues all batches."""
+    if not isinstance(error, StoppedError) or isinstance(error, LockBrokenError):
+        return error
+    return StoppedError(error.sentence, remedy=of.how_to_continue)
 
 
 def place_of_instance(context: Any) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.gates.gate import GateKind, GateRef
 from kafka_rollout.model.plan import BatchStep, Lowering, Plan, reversed_key
 from kafka_rollout.run.events import (
+    STOP_TRAFFIC,
     Approval,
     ApprovalOf,
     Decision,
@@ -36,6 +37,17 @@ class RollOf(StrEnum):
     def step_of(self, part: BatchPart) -> str:
         """Return the id of the step that is this part of a batch."""
         return f"{self.group}.{part.value}"
+
+    @property
+    def cleared(self) -> str:
+        """What continues a DAG's run after its end between two batches: it also ended the batches that waited."""
+        first = BatchPart.GATE_AFTER if self.is_offline else BatchPart.GATE_BEFORE
+        return f"the task {self.step_of(first)} with all downstream tasks"
+
+    @property
+    def how_to_continue(self) -> str:
+        """The sentence about `cleared`."""
+        return f"To continue, clear {self.cleared}: no batch that has passed is repeated."
 
     @property
     def group(self) -> str:
@@ -132,15 +144,35 @@ def is_rollback_decided(events: Sequence[Event]) -> bool:
 
 def find_end(events: Sequence[Event]) -> str:
     """Return who ended the roll between two batches in these events, as a sentence; empty if nobody did."""
-    for event in reversed(events):
-        match event:
-            case StoppedByOperator():
-                return "The run was stopped before its next node."
-            case Approval() if event.decision == Decision.STOP_HERE:
-                return f"{event.by} stopped the run: {event.reason}."
-            case Approval(what=ApprovalOf.PAUSE, decision=Decision.REJECTED):
-                return f"{event.by} did not approve the {event.what.noun()}: {event.reason}."
+    return next((end for event in reversed(events) if (end := _end(event))), "")
+
+
+def _end(event: Event) -> str:
+    match event:
+        case StoppedByOperator():
+            return "The run was stopped before its next node."
+        case Approval() if event.decision == Decision.STOP_HERE:
+            return f"{event.by} stopped the run: {event.reason}."
+        case Approval(what=ApprovalOf.PAUSE, decision=Decision.REJECTED):
+            return f"{event.by} did not approve the {event.what.noun()}: {event.reason}."
     return ""
+
+
+def find_cleared(events: Sequence[Event]) -> str:
+    """Return what continues a DAG's run that has failed or was stopped, as the object of *clear*.
+
+    After an end of a roll (`find_end`), the batches that waited have ended, and only their first part continues them.
+    Otherwise they wait, and the task that failed continues.
+    """
+    ends = [at for at, event in enumerate(events) if _end(event)]
+    if ends:
+        steps = [(at, one) for at, one in enumerate(events) if isinstance(one, StepBegan | StepEnded)]
+        of_run = [(at, one) for at, one in steps if one.step != STOP_TRAFFIC]  # it also follows a failure
+        before = [one for at, one in of_run if at < ends[-1]]
+        has_begun = any(isinstance(one, StepBegan) for at, one in of_run if at > ends[-1])
+        if before and before[-1].batch is not None and not has_begun:
+            return next(of for of in RollOf if of.group == before[-1].shown_step).cleared
+    return "the failed task"
 
 
 def find_part(events: Sequence[Event], batch: BatchStep, node_id: int) -> tuple[int, ...]:
