@@ -131,6 +131,8 @@ class Notification:
     run_id: str = ""
     report: str = ""
     """Address of a scan's report."""
+    joined: tuple[NotificationKind, ...] = ()
+    """The kinds of other alerts of the same run, whose sentences this one has."""
 
     @property
     def urgency(self) -> Urgency:
@@ -178,6 +180,8 @@ class ClusterHistory:
     """Of its scheduled scans."""
     newest_end: tuple[str, RunEnd] | None = None
     """Run id and end of the newest run that changed nodes or levels; None if there is none."""
+    newest_scan: tuple[str, float] | None = None
+    """Run id and time (epoch s) of the newest scan that a scheduled run stored; None if there is none."""
 
 
 def due_notifications(
@@ -188,7 +192,7 @@ def due_notifications(
     found = [
         one for run in history.runs for one in _of_run(history.cluster, run, now, times) if not _is_over(one, history)
     ]
-    found += history.alerts
+    found += [one for one in history.alerts if not _is_scanned(one, history)]
     found = [one for one in found if one.kind in WHILE_TRUE or now - one.at < times.fresh_s]
     return (*found, *_not_finalized(history, now, times))
 
@@ -212,6 +216,14 @@ def _is_over(one: Notification, history: ClusterHistory) -> bool:
         return False
     newest = history.newest_end
     return newest is not None and newest[1].outcome in _AT_END and newest[1].ended_at > one.at
+
+
+def _is_scanned(one: Notification, history: ClusterHistory) -> bool:
+    """Return whether a later scheduled scan has resolved a failed one, and the alert says nothing else."""
+    if one.kind is not NotificationKind.SCAN_FAILED or one.joined or history.newest_scan is None:
+        return False
+    run_id, at = history.newest_scan
+    return run_id != one.run_id and at > one.at
 
 
 _AT_END = {"finished", "rolled_not_finalized", "rolled_back"}

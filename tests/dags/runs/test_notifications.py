@@ -21,7 +21,8 @@ from kafka_rollout.run.step_events import GateFailed, Started, Stopping
 from tests.dags.conftest import DAG_ID, FakeRuns
 from tests.dags.message_servers import MailServer, Webhook, mail_server, webhook_server
 from tests.dags.runs.dag_run import run_dag
-from tests.records import failed_step, record_alert, run_history
+from tests.option_scenes import CLASSIC, scan_of
+from tests.records import failed_step, record_alert, run_history, scan_history
 
 pytestmark = pytest.mark.airflow
 
@@ -298,6 +299,14 @@ def test_a_damaged_history_does_not_hide_the_others_and_fails_the_task(sender: S
         connection.execute(text("DELETE FROM alerts"))
     assert sender.run() == "success"
     assert open_notifications().problems("fake") == ()
+
+
+def test_a_failed_scan_is_not_sent_after_a_later_scheduled_scan_was_stored(sender: Sender) -> None:
+    record_alert(sender.home, "fake", "first", NotificationKind.SCAN_FAILED, "Not scanned.", "No host responded.")
+    scan_history(sender.home, "fake").keep(scan_of("fake", 0, CLASSIC), "", run_id="second")
+    record_alert(sender.home, "other", "first", NotificationKind.SCAN_FAILED, "Not scanned.", "No host responded.")
+    assert sender.run() == "success"
+    assert sender.subjects == ["other: Not scanned."]
 
 
 def test_a_test_reaches_every_channel_and_reports_each(sender: Sender) -> None:

@@ -351,6 +351,22 @@ def test_alerts_of_scans_are_notifications() -> None:
     assert (closed.failed, failed.failed, failed.cluster) == (False, True, "orders")
 
 
+def test_a_failed_scan_is_not_sent_after_a_later_scheduled_scan() -> None:
+    made = alert_of_scan(NotificationKind.SCAN_FAILED, "Not scanned.", (), remedy="")
+    failed = of_scheduled_run(made, "orders", "a", AT)
+    history = ClusterHistory(cluster="orders", alerts=(failed,))
+    for newest_scan, sent in (
+        (None, (failed,)),
+        (("earlier", AT - 60), (failed,)),
+        (("a", AT + 1), (failed,)),  # that of the failed run itself
+        (("later", AT + 60), ()),
+    ):
+        assert due_notifications(replace(history, newest_scan=newest_scan), now=AT + 70) == sent, newest_scan
+    both = replace(failed, joined=(NotificationKind.CHECK_WORSE,))
+    scanned = replace(history, alerts=(both,), newest_scan=("later", AT + 60))
+    assert due_notifications(scanned, now=AT + 70) == (both,), "a scan resolves no finding of a check"
+
+
 def test_a_cluster_without_finalized_levels_is_told_of_after_14_days() -> None:
     day = 86_400.0
     newest = newest_change([("d", end("dry_run", AT + 9)), ("u", end("rolled_not_finalized", AT, "Not finalized: x."))])

@@ -261,7 +261,8 @@ def _joined(parts: Sequence[Notification]) -> Notification:
     first, *others = sorted(parts, key=lambda part: not part.failed)
     more = [sentence for part in others for sentence in (part.headline, *part.sentences)]
     remedies = dict.fromkeys(part.remedy for part in (first, *others) if part.remedy)
-    return replace(first, sentences=(*first.sentences, *more), remedy=" ".join(remedies))
+    joined = tuple(part.kind for part in others)
+    return replace(first, sentences=(*first.sentences, *more), remedy=" ".join(remedies), joined=joined)
 
 
 def check_failed_alert(problem: str) -> Notification:

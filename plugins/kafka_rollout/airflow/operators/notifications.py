@@ -237,11 +237,12 @@ class _DueOfCluster:
         self._runs: list[RunHistory] = []
         self._alerts: tuple[Notification, ...] = ()
         self._newest_end: tuple[str, RunEnd] | None = None
+        self._newest_scan: tuple[str, float] | None = None
         self.unread: list[str] = []
         """A sentence for each history that could not be read."""
 
     def read(self) -> None:
-        """Read the runs that changed lately and the holder of the lock, the alerts, and the newest changing run."""
+        """Read the runs that changed lately, the holder of the lock, the alerts, the newest scan and changing run."""
         from kafka_rollout.run.store.history import list_changed_runs
         from kafka_rollout.run.store.opening import database_of, open_lock
 
@@ -255,6 +256,8 @@ class _DueOfCluster:
                     self._read_run(run_id, has_lock=run_id == holder)
         with self._reading("The alerts of scheduled runs"):
             self._read_alerts()
+        with self._reading("The scans of scheduled runs"):
+            self._read_newest_scan()
         with self._reading("The reports of runs"):
             self._read_newest_end()
 
@@ -262,7 +265,11 @@ class _DueOfCluster:
     def due(self) -> tuple[Notification, ...]:
         """What is due by everything that was read: a later run can resolve what stopped an earlier one."""
         history = ClusterHistory(
-            cluster=self._cluster, runs=tuple(self._runs), alerts=self._alerts, newest_end=self._newest_end
+            cluster=self._cluster,
+            runs=tuple(self._runs),
+            alerts=self._alerts,
+            newest_end=self._newest_end,
+            newest_scan=self._newest_scan,
         )
         return due_notifications(history, now=time.time(), times=self._times)
 
@@ -290,6 +297,12 @@ class _DueOfCluster:
 
         alerts, since = open_notifications(self._settings).alerts(self._cluster), time.time() - self._times.fresh_s
         self._alerts = tuple(alert for alert in alerts if alert.at > since)
+
+    def _read_newest_scan(self) -> None:
+        from kafka_rollout.run.store.opening import open_scan_history
+
+        if (scan := open_scan_history(self._cluster, self._settings).newest_summary(is_scheduled=True)) is not None:
+            self._newest_scan = scan.run_id, scan.at
 
     def _read_newest_end(self) -> None:
         from kafka_rollout.run.store.history import list_reported_runs

@@ -155,9 +155,9 @@ class SqlScanHistory:
         rows = self._database.read(self._newest_first(scans.c.run_id != ""))
         return tuple(sorted(map(_scanned, rows), key=lambda scan: scan.at))
 
-    def newest_summary(self) -> ScanSummary | None:
-        """Return the newest scan without its records, also one of a command; None without a scan."""
-        rows = self._database.read(self._newest_first().limit(1))
+    def newest_summary(self, *, is_scheduled: bool = False) -> ScanSummary | None:
+        """Return the newest scan without its records, also one of a command unless `is_scheduled`; None without one."""
+        rows = self._database.read(self._newest_first(*([scans.c.run_id != ""] if is_scheduled else [])).limit(1))
         return _scanned(rows[0]) if rows else None
 
     def summaries(self) -> tuple[ScanSummary, ...]:
