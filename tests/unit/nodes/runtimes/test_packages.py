@@ -11,6 +11,8 @@ from kafka_rollout.base.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.model.host_state import Installation, PackageProblem
 from kafka_rollout.model.plan import ConfigChange
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, PackageSpec, Role, ServiceSpec
+from kafka_rollout.nodes.runtimes.hosts import installing as package_module
+from kafka_rollout.nodes.runtimes.hosts import service as service_module
 from kafka_rollout.nodes.runtimes.hosts.installing import installed_release
 from kafka_rollout.nodes.runtimes.hosts.service import SshServiceRuntime
 from kafka_rollout.nodes.runtimes.hosts.shells import Done
@@ -448,13 +450,17 @@ def test_what_a_script_of_the_package_closes_to_the_user_is_named_before_the_sta
         return "".join(f"{one}\t/etc/kafka/ssl\n" if one.endswith("/key.p12") else f"{one}\n" for one in ways)
 
     monkeypatch.setattr(FakeHost, "_walk", with_way)
-    host.modes[path] = mode
+    install = package_module.install_package
+
+    def with_script(*given: Any) -> str:
+        host.modes[path] = mode
+        return install(*given)
+
+    monkeypatch.setattr(service_module, "install_package", with_script)
     with pytest.raises(FatalError, match="A script of the package can have changed the owner") as raised:
         runtime.install(NODE, R431)
     assert (shown in raised.value.sentence, f"`{command}`" in raised.value.remedy) == (True, True)
     assert host.package == ["4.3.1"], "a repetition finds it installed"
-    del host.modes[path]
-    host.modes["/data"] = "drwxr-x---. 1 997 997"
     runtime.install(NODE, R431)
     runtime.start(NODE)
-    assert host.pid
+    assert host.pid, "what was closed before keeps no node down"

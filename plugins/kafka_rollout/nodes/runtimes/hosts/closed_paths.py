@@ -1,7 +1,7 @@
 """What the scripts of a package have closed to the user of the unit: they can change owners and modes, after the stop.
 
-Asked between the installation and the start, so that an error names the file and the command, and not a process that
-is gone. Nothing needs a right.
+Asked before the installation, and between it and the start, so that an error names the file and the command, and not
+a process that is gone. Nothing needs a right.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from kafka_rollout.releases.facts import Release
 _SEEN = (PlaceState.FILE, PlaceState.FOLDER, PlaceState.HIDDEN)
 
 
-def refuse_closed_paths(
-    commands: HostCommands, node: NodeSpec, release: Release, config: Mapping[str, str], unit: UnitOptions
-) -> None:
-    """Raise FatalError if the user of the unit can no longer use what the start needs: the files of the configuration,
+def read_closed_paths(
+    commands: HostCommands, node: NodeSpec, config: Mapping[str, str], unit: UnitOptions
+) -> Mapping[str, FileAccess]:
+    """Return what the user of the unit cannot use of what the start needs, by place: the files of the configuration,
     the log directories and the folder of the log. What systemd or a command of root opens before the start is left
     out. `config`: of the node."""
     service = service_of(node)
@@ -50,13 +50,22 @@ def refuse_closed_paths(
         if one.state in _SEEN and not sandbox.prepares(one.place)
     }
     asked = [Lookup(one.way, one.place, wanted[path]) for path, one in found.items()]
-    closed = {one.place: one for one in read_access(commands, node, asked) if one.refused}
+    return {one.place: one for one in read_access(commands, node, asked) if one.refused}
+
+
+def refuse_closed_paths(
+    node: NodeSpec, release: Release, before: Mapping[str, FileAccess], after: Mapping[str, FileAccess]
+) -> None:
+    """Raise FatalError for what the user could use before the package was installed, and cannot use now. A node can
+    run without what was closed before, for example where root opens its log. So a repeated step starts it."""
+    service = service_of(node)
+    closed = {place: one for place, one in after.items() if place not in before}
     if closed:
         of_user = next(iter(closed.values())).user
         raise FatalError(
             f"The package of Kafka {release} is installed on host {service.host}, but user {of_user} of the unit "
-            f"{', and '.join(one.refused for one in closed.values())}. A script of the package can have changed the "
-            f"owner or the mode. Node {node.name} was not started.",
+            f"{', and '.join(one.refused for one in closed.values())}, and could before. A script of the package can "
+            f"have changed the owner or the mode. Node {node.name} was not started.",
             remedy=f"Run {' and '.join(f'`{_opens(one)}`' for one in closed.values())} there as root, or give the "
             "owner and the mode of before back. Then repeat the step.",
         )

@@ -50,6 +50,7 @@ from kafka_rollout.model.state import CheckpointFile, ProcessState
 from kafka_rollout.model.topology import ClusterSpec, HostCommand, NodeSpec, ServiceSpec
 from kafka_rollout.model.unit_stops import find_reached
 from kafka_rollout.nodes.runtimes.claim_files import CLOSED, dump, name_of
+from kafka_rollout.nodes.runtimes.hosts.closed_paths import refuse_closed_paths
 from kafka_rollout.nodes.runtimes.hosts.commands import (
     MISSING,
     RECORDS,
@@ -98,13 +99,13 @@ from kafka_rollout.nodes.runtimes.hosts.unit_state import (
     look,
     parse_claims,
     parse_unit,
+    read_closed,
     read_host,
     read_java_version,
     read_jvm_arguments,
     read_overrides,
     read_start,
     read_start_files,
-    refuse_closed,
     show_command,
 )
 from kafka_rollout.nodes.runtimes.hosts.unit_stops import read_unit_stop
@@ -439,6 +440,8 @@ class SshServiceRuntime(HostCommands):
         service, rights = service_of(node), rights_of(node)
         if not service.managed_elsewhere:
             self._keep_configuration(node, left, release, configuration)
+        config = server_properties.parse(configuration)
+        closed = read_closed(self, node, config)
         warning = install_package(self, node, release, held)
         unit, installed = self._read_unit(node)
         if installed is None and (again := repair_package(self, node, release, held)) is not None:
@@ -461,8 +464,7 @@ class SshServiceRuntime(HostCommands):
                 remedy=f"{'' if installed else remedy_of_duplicates(service)}Correct `versions` or `jars` of the "
                 "package, or apache_releases, in the inventory. Then repeat the step.",
             )
-        config = server_properties.parse(configuration)
-        refuse_closed(self, node, release, config)
+        refuse_closed_paths(node, release, closed, read_closed(self, node, config))
         return warning
 
     def start(self, node: NodeSpec) -> None:

@@ -22,6 +22,7 @@ from kafka_rollout.base.outside_text import parse_number
 from kafka_rollout.base.wording import few
 from kafka_rollout.model.claims import Claims
 from kafka_rollout.model.configs import environment_names
+from kafka_rollout.model.file_access import FileAccess
 from kafka_rollout.model.host_state import (
     SUDO_RS,
     Elsewhere,
@@ -42,7 +43,7 @@ from kafka_rollout.model.starts import MAIN_CLASS, overrides_of
 from kafka_rollout.model.topology import NodeSpec, ServiceSpec
 from kafka_rollout.model.unit_settings import find_unknown, parse_settings
 from kafka_rollout.nodes.runtimes.claim_files import CLOSED, OPEN, join_claims
-from kafka_rollout.nodes.runtimes.hosts.closed_paths import refuse_closed_paths
+from kafka_rollout.nodes.runtimes.hosts.closed_paths import read_closed_paths
 from kafka_rollout.nodes.runtimes.hosts.commands import (
     MISSING,
     RECORDS,
@@ -953,9 +954,9 @@ def certain_options(
     return {release: start.options[release] for release in releases}
 
 
-def refuse_closed(commands: HostCommands, node: NodeSpec, release: Release, config: Mapping[str, str]) -> None:
-    """As `refuse_closed_paths`."""
-    refuse_closed_paths(commands, node, release, config, read_unit_options(commands, node))
+def read_closed(commands: HostCommands, node: NodeSpec, config: Mapping[str, str]) -> Mapping[str, FileAccess]:
+    """As `read_closed_paths`."""
+    return read_closed_paths(commands, node, config, read_unit_options(commands, node))
 
 
 def read_unit_options(commands: HostCommands, node: NodeSpec) -> UnitOptions:
