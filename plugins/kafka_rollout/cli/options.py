@@ -241,7 +241,7 @@ def takes_request(
 
         @wraps(command)
         def call(context: typer.Context, **given: Any) -> None:
-            options = {one.name: given.pop(one.parameter) for one in shown}
+            options = {one.name: _or_none(one, given.pop(one.parameter)) for one in shown}
             named = {one.name for one in shown if _is_named(context, one.parameter)}
             if "named" in gets:
                 given["named"] = frozenset(named)
@@ -274,6 +274,14 @@ def _is_named(context: typer.Context, parameter: str) -> bool:
     return source is not None and source.name == "COMMANDLINE"
 
 
+def _is_none(value: Any) -> bool:
+    return isinstance(value, str) and value.strip().lower() in {"", "none"}
+
+
+def _or_none(field: Field, value: Any) -> Any:
+    return None if field.is_optional and not field.required and _is_none(value) else value
+
+
 def _read(field: Field, value: Any) -> Any:
     """Return the value of an option whose names the catalogue knows."""
     read = _READERS.get(field.name)
@@ -284,7 +292,8 @@ def _read(field: Field, value: Any) -> Any:
 
 def _option(field: Field) -> Parameter:
     """Return a field as the parameter of a command, as typer reads it."""
-    as_text = field.type is Release or field.is_duration or field.name in _READERS
+    is_number = field.is_optional and field.type is int and not field.is_duration and field.name not in _READERS
+    as_text = field.type is Release or field.is_duration or is_number or field.name in _READERS  # the text can be none
     kind: Any = bool if field.switch is not None else str if as_text else field.type
     if field.is_list:
         kind = list[kind]
@@ -293,7 +302,9 @@ def _option(field: Field) -> Parameter:
         for name, limit in (("min", field.least), ("max", field.most))
         if limit is not None and not as_text
     }
-    shown = {"metavar": "DURATION"} if field.is_duration else {"case_sensitive": False}
+    shown: dict[str, Any] = {"case_sensitive": False}
+    if field.is_duration or is_number:
+        shown = {"metavar": "DURATION" if field.is_duration else "NUMBER"}
     more = " Repeatable." if field.is_list else ""
     if field.is_duration:
         within = f", {field.option_limits}" if field.option_limits else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
@@ -125,7 +126,18 @@ class Field:
             return self.switch if value else self.default
         if self.is_duration and value is not None:
             return self._read_duration(value)
+        if self.type is int and isinstance(value, str):
+            return self._read_number(value)
         return self._read(value, self.option_unit)
+
+    def _read_number(self, text: str) -> int:
+        found = int(text) if re.fullmatch(r"-?\d{1,9}", text) else None
+        least, most = self.least or 0, self.most
+        if found is None or found < least or (most is not None and found > most):
+            limit = "" if most is None else f" to {most}"
+            remedy = f"It must be a whole number from {least}{limit}, or none."
+            raise UserError(f"{self.option} cannot be '{text}'.", remedy=remedy)
+        return found
 
     def _read_duration(self, text: str) -> Any:
         try:

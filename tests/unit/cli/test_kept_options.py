@@ -155,6 +155,7 @@ def test_the_call_that_watched_a_node_does_not_answer_the_pause_after_it(
         ("", "--pause-after first-node"),
         ("--pause-after node", "--pause-after="),
         ("--max-under-replicated 0", "--max-under-replicated 2"),
+        ("--max-under-replicated 7", "--max-under-replicated=none"),
         ("", "--freeze-days 2027-01-01"),
     ],
 )
@@ -164,9 +165,19 @@ def test_a_term_that_the_kept_plan_has_in_another_way_is_refused(
     shell(UPGRADE, PLAIN, first, REFUSED)
     run, _ = kept(tmp_path)
     code, said = shell(UPGRADE, "--run", run, later, APPROVED)
-    option, planned = later.partition(" ")[0].rstrip("="), first.partition(" ")[2] or "none"
+    option, planned = re.split("[ =]", later)[0], first.partition(" ")[2] or "none"
     assert (code, cluster.stops) == (2, [])
     assert said.endswith(f"another value of {option}: {planned}. Omit {option}, or start a new run.\n")
+
+
+@pytest.mark.parametrize("none", ["", "none"])
+def test_a_kept_number_is_taken_back(tmp_path: Path, shell: Shell, none: str) -> None:
+    shell(UPGRADE, PLAIN, "--snapshot-interval 7", REFUSED)
+    run, (first,) = kept(tmp_path)
+    assert read(first)["snapshot_interval_ms"] == "7"
+    code, said = shell(UPGRADE, "--run", run, f"--snapshot-interval={none}", REFUSED)
+    assert code == 3, said
+    assert read(kept(tmp_path)[1][-1])["snapshot_interval_ms"] is None
 
 
 @pytest.mark.parametrize("option", ["pin-min-insync-replicas", "traffic"])

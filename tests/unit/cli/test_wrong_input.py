@@ -84,6 +84,8 @@ CASES = [
     (16, "upgrade -c orders --to 4.3.1 --soak 8d", 2, "--soak is 8d. Set it from 0s to 7d."),
     (16, "upgrade -c orders --to 4.3.1 --checks 0", 2,
      "--checks cannot be '0'. It must be a whole number from 1 to 100."),
+    (16, "upgrade -c orders --to 4.3.1 --max-under-replicated few", 2,
+     "--max-under-replicated cannot be 'few'. It must be a whole number from 0, or none."),
     (17, "upgrade -c orders --to 4.3.1 --gate-timeot 10", 2,
      "kafka-rollout upgrade has no option --gate-timeot. Did you mean --gate-timeout?"),
     (18, "verify -c orders --dry-run", 2,
