@@ -54,6 +54,7 @@ from kafka_rollout.run.projections.nodes import (
 from kafka_rollout.run.projections.offline import can_be_undone, is_undoing
 from kafka_rollout.run.projections.open_batches import RollOf
 from kafka_rollout.run.projections.runs import has_acted, is_plan_refused
+from kafka_rollout.run.proofs import has_open_traffic
 from kafka_rollout.run.step_events import LiveLowered
 from kafka_rollout.run.view import RunView
 
@@ -324,7 +325,10 @@ class ShellServices:
         self._has_traffic = True
 
     def stop(self) -> None:
-        """Stop the background processes and attach their results. Raises FatalError if the traffic check failed."""
+        """Stop the background processes and attach their results. Raises FatalError if the traffic check failed.
+
+        Test traffic of a call that was killed runs on: it is compared, also if this call began none.
+        """
         from kafka_rollout.traffic.processes.of_run import stop_group_monitor, stop_traffic, traffic_folder
 
         cluster, run_id = self.ports.cluster.name, self.ports.run_id
@@ -332,7 +336,7 @@ class ShellServices:
             self._has_monitor = False
             if (watched := stop_group_monitor(cluster, run_id, settings=self.settings)) is not None:
                 self.ports.run.attach(GROUPS_WATCHED, watched)
-        if self._has_traffic:
+        if self._has_traffic or has_open_traffic(self.ports.run.events()):
             self._has_traffic = False
             with lock.keep_lock(self.ports):
                 verdict = stop_traffic(

@@ -164,6 +164,17 @@ def is_traffic_unchecked(events: Sequence[Event]) -> bool:
     return False
 
 
+def has_open_traffic(events: Sequence[Event]) -> bool:
+    """Return whether test traffic was started and not compared since, also by a call that was killed."""
+    for event in reversed(events):
+        match event:
+            case TrafficCompared():
+                return False
+            case StepEnded(step=events_of_run.START_TRAFFIC, outcome=StepOutcome.DONE):
+                return True
+    return False
+
+
 def _traffic_gap(why: str) -> Gap:
     return Gap(
         sentence=f"the check of the test traffic did not pass: {why}",

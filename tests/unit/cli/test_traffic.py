@@ -15,13 +15,18 @@ from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli.app import run_main
 from kafka_rollout.cli.commands import traffic
+from kafka_rollout.cli.run import ShellServices
 from kafka_rollout.clusters.inventory import dump_cluster
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.run.background import BackgroundKey, BackgroundKind, BackgroundProcess, BackgroundState
+from kafka_rollout.run.events import START_TRAFFIC, StepEnded, StepOutcome, events_of
+from kafka_rollout.run.step_events import TrafficCompared
 from kafka_rollout.run.store.background import SqlBackground
 from kafka_rollout.run.traffic import TrafficVerdict
 from kafka_rollout.traffic.processes import of_run
-from tests.fakes.cluster import make_spec
+from tests.fakes.cluster import R391, R431, FakeCluster, make_spec
+from tests.fakes.ports import fake_ports
+from tests.plans import plan_upgrade
 from tests.records import database_of
 
 CLEAN = TrafficVerdict(
@@ -97,3 +102,19 @@ def test_it_compares_too_if_the_process_ends_by_itself_and_a_loss_has_exit_code_
         assert said.out == "12 records acknowledged, consumed {'classic': 0}\n"
         assert "one kind of test traffic produced or consumed nothing. Read the journals in /journals." in said.err
     assert len({call["run_id"] for call in started.calls}) == 2, "a failure does not fail the next call"
+
+
+def test_a_continued_run_compares_the_traffic_of_a_call_that_was_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The traffic is a process of its own, which the kill leaves running; the next call began none."""
+    monkeypatch.setenv("KAFKA_ROLLOUT_HOME", str(tmp_path))
+    monkeypatch.setattr(of_run, "stop_traffic", lambda *_, **__: CLEAN)
+    ports = fake_ports(FakeCluster(R391), tmp_path)
+    plan_upgrade(ports, R431, finalize=False)
+    for started in (False, True):
+        if started:
+            ports.run.record(StepEnded(step=START_TRAFFIC, outcome=StepOutcome.DONE))
+        for _ in range(2):
+            ShellServices(ports, Settings.from_environment(), None).stop()
+        assert len(events_of(ports.run.events(), TrafficCompared)) == started
