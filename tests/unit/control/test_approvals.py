@@ -102,7 +102,7 @@ def test_a_plan_made_anew_with_blockers_is_not_covered_by_the_old_approval(
     cluster.find_unlisted_controllers.add(9)
     again = plan_upgrade(ports, R431, finalize=True)  # its task was cleared
     assert again.hash == plan.hash
-    with pytest.raises(RefusedError, match=r"1 blocker\(s\), which cannot be approved"):
+    with pytest.raises(RefusedError, match=r"1 blocker, which cannot be approved"):
         replace_node(NodeRun(Run(ports, again), *in_step(ports, again, RELEASE_STEP, NODE)))
     assert cluster.stops == []
 

@@ -727,9 +727,11 @@ def look(commands: HostCommands, node: NodeSpec) -> list[str]:
         'case ",$options," in *,ro,*) echo "ro $folder";; *,rw,*) echo "rw $folder";; esac; done'
     )
     file = service.configuration_file
+    # The list of all mounts needs no right to enter the folder of the file, unlike a question about the file.
     mount = (
-        f"mount=$(findmnt --noheadings --output TARGET --target {file} | tail -n 1); "
-        f'test "$mount" != "$(readlink -f {file})" || echo "{_MOUNTED}"'
+        f"file=$(readlink -f {file}); "
+        f'if findmnt --noheadings --list --output TARGET | grep -Fxq -- "${{file:-{file}}}"; '
+        f'then echo "{_MOUNTED}"; fi'
     )
     lines = (link, unpack, free, version, records, files, read_only, mount)
     return commands.run(node, "; ".join(lines)).out.splitlines()
