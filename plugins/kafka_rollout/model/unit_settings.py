@@ -1,7 +1,8 @@
 """Settings of a unit of systemd: which of them a plan understands, and which an approver must read.
 
-Source: systemd.unit(5), systemd.service(5), systemd.exec(5), systemd.kill(5), systemd.resource-control(5). A setting
-that is not in the table can decide whether and with what the next start happens, so it never counts as harmless.
+Source: systemd.syntax(7), systemd.unit(5), systemd.service(5), systemd.exec(5), systemd.kill(5),
+systemd.resource-control(5). A setting that is not in the table can decide whether and with what the next start happens,
+so it never counts as harmless.
 """
 
 from __future__ import annotations
@@ -98,6 +99,7 @@ _LIMITS = re.compile(
 )
 """Resources of the process, as for the one that runs; and what systemd does not read."""
 _FOLLOWED = re.compile(r"(Condition|Assert)(Path(Exists|IsDirectory)|File(NotEmpty|IsExecutable))")
+_GOES_ON = re.compile(r"(?<!\\)(\\\\)*\\\Z")
 _PREFIXES = ("Condition", "Assert")
 _HARMLESS = {"StartLimitIntervalSec": "0", "StartLimitInterval": "0"}
 """Values that switch a setting off."""
@@ -106,9 +108,9 @@ _HARMLESS = {"StartLimitIntervalSec": "0", "StartLimitInterval": "0"}
 def parse_settings(text: str) -> Iterator[UnitSetting]:
     """Yield the lines in the files of a unit, as `systemctl cat` prints them, without comments."""
     section = ""
-    for line in text.replace("\\\n", " ").splitlines():
+    for line in _joined(text.splitlines()):
         stripped = line.strip()
-        if not stripped or stripped.startswith(("#", ";")):
+        if not stripped:
             continue
         if stripped.startswith("[") and stripped.endswith("]"):
             section = stripped[1:-1]
@@ -116,6 +118,22 @@ def parse_settings(text: str) -> Iterator[UnitSetting]:
         name, equals, value = stripped.partition("=")
         is_setting = equals and re.fullmatch(r"[\w.-]+", name.rstrip())
         yield UnitSetting(section, name.rstrip() if is_setting else "", value.strip() if is_setting else stripped)
+
+
+def _joined(lines: Iterable[str]) -> Iterator[str]:
+    """Yield the lines without comments, joined after an odd number of backslashes at their end. A comment never goes
+    on, and ends no line that does."""
+    begun = ""
+    for line in lines:
+        if line.lstrip().startswith(("#", ";")):
+            continue
+        begun += line
+        if _GOES_ON.search(begun):
+            begun = f"{begun[:-1]} "
+        else:
+            yield begun
+            begun = ""
+    yield begun
 
 
 def find_unknown(settings: Iterable[UnitSetting]) -> tuple[str, ...]:

@@ -85,6 +85,22 @@ def test_a_setting_that_no_check_reads_is_never_harmless_in_silence(line: str) -
     assert find_unknown(parse_settings(f"{USUAL}{line}\n")) == (line.partition("\n")[2],)
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("# ExecCondition=/a \\\nOnFailure=x\n", ("OnFailure=x",)),  # a comment has no second line
+        ("; a \\\nOnFailure=x\n", ("OnFailure=x",)),
+        ("Description=a \\\\\nOnFailure=x\n", ("OnFailure=x",)),  # nor has an escaped backslash
+        ("Description=a \\\\\\\nOnFailure=x\n", ()),
+        ("OnFailure=\\\n# a \\\n  x \\\n;b\n  y\nDescription=z", ("OnFailure=x    y",)),
+        ("Description=a \\\n\nOnFailure=x\n", ("OnFailure=x",)),  # an empty line ends it
+        ("OnFailure=x \\", ("OnFailure=x",)),
+    ],
+)
+def test_lines_are_joined_as_systemd_joins_them(text: str, expected: tuple[str, ...]) -> None:
+    assert find_unknown(parse_settings(f"[Unit]\n{text}")) == expected
+
+
 def test_a_line_that_a_later_one_empties_does_not_count() -> None:
     assert find_unknown(parse_settings("[Unit]\nOnFailure=x.service\nOnFailure=\n")) == ()
     text = "[Unit]\nConditionHost=x\nAssertHost=x\nConditionUser=\n"

@@ -91,4 +91,4 @@ def test_what_the_script_finds_can_decide(script: str) -> None:
 
 def test_a_comment_ends_with_its_line_and_a_command_goes_on_after_a_backslash() -> None:
     script = "# was: \\\npkill java\nkill 1 # and \\\nkill \\\n  2\necho 'a # \\\nb'"
-    assert text_of("x", script).lines == ("pkill java", "kill 1", "kill    2", "echo 'a #  b'")
+    assert text_of("x", script).lines == ("pkill java", "kill 1", "kill   2", "echo 'a # b'")

@@ -173,14 +173,20 @@ def test_only_a_script_of_a_shell_that_was_read_to_its_end_is_judged_by_its_text
         "/opt/b": "#!/usr/bin/perl\nsleep 1;\n",
         "/opt/c": f"#!/bin/sh\n{'#' * 60_000}\nsleep 1\n",
         "/opt/d": "#!/bin/sh\n# a \\\npkill -f kafka.Kafka\n",  # a comment has no second line
+        "/opt/e": "#!/bin/sh\necho a \\\\\npkill -f kafka.Kafka\n",  # nor has an escaped backslash
+        "/opt/f": "#!/bin/sh\necho a\\\n#b; pkill -f kafka.Kafka\n",  # a shell reads `a#b`
+    }
+    read = {
+        "/opt/a": "sleep 1",
+        "/opt/d": "pkill -f kafka.Kafka",
+        "/opt/e": "echo a \\\\\npkill -f kafka.Kafka",
+        "/opt/f": "echo a#b; pkill -f kafka.Kafka",
     }
     for path, text in texts.items():
         host = host_with_another(stop=path, sees=f"Processes=known\nUser=997\nPrivileged=no\n{OTHER}")
         host.files[path] = text
         stop = runtime_on(host).host(NODE, [Release(4, 3, 1)]).stop
-        assert dict(stop.scripts) == {"/opt/a": {path: "sleep 1"}, "/opt/d": {path: "pkill -f kafka.Kafka"}}.get(
-            path, {}
-        )
+        assert dict(stop.scripts) == ({path: read[path]} if path in read else {})
         if path == "/opt/a":
             runtime_on(host).stop(NODE, deadline_s=180)
         else:

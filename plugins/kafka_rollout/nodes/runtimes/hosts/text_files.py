@@ -19,6 +19,7 @@ while test -n "$above" && ! test -e "$above"; do case $above in */*) above=${abo
 test -n "$above" && ! test -x "$above/"; }; then echo "unread $file"; else echo "none $file"; fi; done
 """
 _COMMENT = re.compile(r"\s#.*")
+_GOES_ON = re.compile(r"(?<!\\)(\\\\)*\\\Z")  # an odd number of backslashes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +28,7 @@ class TextFile:
 
     path: str
     lines: tuple[str, ...]
-    """Without comments and empty lines. A line that ends with a backslash goes on."""
+    """Without comments and empty lines. A line goes on after a backslash at its end that no other one escapes."""
     interpreter: str = ""
     """The program that executes it, and its options: the first line after `#!`."""
     length: int = 0
@@ -93,8 +94,8 @@ def _lines(content: str) -> Iterator[str]:
     begun = ""
     for line in content.split("\n"):
         begun += line
-        if begun.endswith("\\") and _uncommented(begun) == begun:
-            begun = f"{begun[:-1]} "
+        if _GOES_ON.search(begun) and _uncommented(begun) == begun:
+            begun = begun[:-1]
         else:
             yield _uncommented(begun)
             begun = ""
