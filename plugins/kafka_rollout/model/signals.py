@@ -3,8 +3,9 @@
 1. A command is known if its program and its words have a form of this module. Every other one can reach every process.
 2. The text of a shell is cut into its commands, with those of its substitutions. Each of them must be known, whatever
    runs before it.
-3. The value of a variable or a substitution is unknown, apart from $MAINPID, a literal that the text assigns once, and
-   the numbers in one file, which the host has reported.
+3. The value of a variable or a substitution is unknown, apart from $MAINPID, the numbers in one file, which the host
+   has reported, and a literal that the text assigns once: after it, until the end of its block, if no other command
+   decides whether it is assigned.
 4. Only a program that is known to have the rights of its user is bound by kill(2).
 """
 
@@ -13,7 +14,7 @@ from __future__ import annotations
 import posixpath
 import re
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -50,9 +51,13 @@ _OF_FILE = re.compile(rf"(?:\$\(|`)\s*(?:cat\s|<)\s*([\"']?)(/(?!proc/){_LITERAL
 _NUMBER = re.compile(r"\$\(\([\w\s+*/%<>$-]*\)\)")
 _SUBSTITUTION = re.compile(r"\$\(([^()`]*)\)|`([^()`]*)`")
 _VALUE = re.compile(
-    rf"(?:^|[\n;&|(]|\b(?:then|do|else|{'|'.join(_DECLARE)})\s)\s*(\w+)=([\"']?)((?:{_BY_FILE}|{_LITERAL})*)\2"
-    r"(?=\s*(?:[\n;&|)]|$))"
+    rf"(?:(?:{'|'.join(_DECLARE)})\s+)?(\w+)=([\"']?)((?:{_BY_FILE}|{_LITERAL})*)\2(?=\s*(?:[\n;]|&&|\|\||$))"
 )
+# What begins a block → what ends it.
+_BLOCKS = {"if": "fi", "while": "done", "until": "done", "for": "done", "{": "}"}
+_PARTS = {"then": "fi", "elif": "fi", "else": "fi", "do": "done"}
+_UNREAD_BLOCKS = ("case", "select", "function")
+_VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 _SPECIAL = re.compile(r"PATH|IFS|ENV|BASH\w*|LD_\w+|MAINPID")  # they decide how later words are read
 _REDIRECTION = re.compile(
     r"(?:(?<=\s)\d|&)?>>?\s*(?:&\d|/dev/(?:null|stderr|stdout)\b|/var/log/(?:(?!\.\.)[\w./-])+)|<\s*/dev/null\b"
@@ -265,12 +270,73 @@ def _put_in(text: str) -> str:
     while text != before:
         before = text
         text = _OF_FILE.sub(rf"{_BY_FILE}\2", text)
-        for found in _VALUE.finditer(text):
-            name, value = found[1], found[3]
-            assigned = re.findall(rf"(?<![\w-]){name}(?:\[[^]]*\])?[+:]?=|\bfor\s+{name}\b", text)
-            if len(assigned) == 1 and not _SPECIAL.fullmatch(name):
-                text = re.sub(rf"\$(?:\{{{name}\}}|{name}\b)", value, text)
+        text = _VARIABLE.sub(partial(_value_of, _literals(text)), text)
     return text
+
+
+def _literals(text: str) -> dict[str, tuple[range, str]]:
+    """Return the names that are assigned once, a literal → where a command is sure to have it, and the literal."""
+    known: dict[str, tuple[range, str]] = {}
+    for begin, end in _certain_commands(text):
+        if (found := _VALUE.match(text, begin, end)) is None or _SPECIAL.fullmatch(name := found[1]):
+            continue
+        if len(re.findall(rf"(?<![\w-]){name}(?:\[[^]]*\])?[+:]?=|\bfor\s+{name}\b", text)) == 1:
+            known[name] = (range(found.end(), end), found[3])
+    return known
+
+
+def _value_of(literals: Mapping[str, tuple[range, str]], variable: re.Match[str]) -> str:
+    where, value = literals.get(variable[1] or variable[2], (range(0), ""))
+    return value if variable.start() in where else variable[0]
+
+
+def _certain_commands(text: str) -> Iterator[tuple[int, int]]:
+    """Yield where each command begins that runs whenever its block does, and where that block, or its part, ends.
+
+    A command after `&`, `|` or `)` is left out, and so is each in a block that is not known to end.
+    """
+    while (found := _SUBSTITUTION.search(text)) is not None:
+        text = text[: found.start()] + _UNKNOWN * len(found[0]) + text[found.end() :]
+    blocks: list[tuple[str, list[int]]] = [("", [])]
+    begin, is_certain, is_closed = 0, True, False
+    for token in _TOKEN.finditer(f"{text}\n"):
+        separator = token[1]
+        if not separator:
+            continue
+        is_empty = not is_closed
+        for word in re.finditer(r"\S+", text[begin : token.start()]):
+            is_empty = False
+            if (part := word[0]) in _BLOCKS:
+                blocks.append((_BLOCKS[part], []))
+            elif part in _PARTS or part in _BLOCKS.values():
+                closer, commands = blocks.pop()
+                if closer != _PARTS.get(part, part):
+                    return
+                yield from ((command, begin + word.start()) for command in commands)
+                if part not in _PARTS:
+                    break
+                blocks.append((closer, []))
+            elif part in _UNREAD_BLOCKS:
+                return
+            else:
+                if is_certain:
+                    blocks[-1][1].append(begin + word.start())
+                break
+            is_certain = True
+        begin, is_closed = token.end(), separator == ")"
+        if separator == "(":
+            blocks.append((")", []))
+            is_certain = True
+        elif separator == ")":
+            closer, commands = blocks.pop()
+            if closer != ")":
+                return
+            yield from ((command, token.start()) for command in commands)
+            is_certain = False
+        else:
+            is_certain = separator in ";\n" and (is_certain or not is_empty)
+    if len(blocks) == 1:
+        yield from ((command, len(text)) for command in blocks[0][1])
 
 
 def _with_arguments(text: str, args: Sequence[str]) -> str:

@@ -251,6 +251,40 @@ def test_every_command_of_a_script_must_be_known(lines: list[str], expected: str
 
 
 @pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (['[ -n "$F" ] || F=/run/kafka.pid', "kill $(cat $F)"], UNKNOWN),
+        (['[ -n "$F" ] ||', "F=/run/kafka.pid", "kill $(cat $F)"], UNKNOWN),
+        (['test -z "$F" && F=/run/kafka.pid', "kill $(cat $F)"], UNKNOWN),
+        (['if [ -z "$F" ]; then F=/run/gone.pid; fi', "kill $(cat $F)"], UNKNOWN),
+        (['if [ -z "$F" ]', "then", "echo done; F=/run/gone.pid", "fi", "kill $(cat $F)"], UNKNOWN),
+        (['if [ -n "$F" ]; then sleep 1; else F=/run/gone.pid; fi', "kill $(cat $F)"], UNKNOWN),
+        (['if [ -z "$F" ]; then F=/run/gone.pid; else kill $(cat $F); fi'], UNKNOWN),
+        (["(F=/run/kafka.pid)", "kill $(cat $F)"], UNKNOWN),
+        (["( sleep 1; F=/run/kafka.pid )", "kill $(cat $F)"], UNKNOWN),
+        (["F=/run/kafka.pid & kill $(cat $F)"], UNKNOWN),
+        (["F=/run/kafka.pid | kill $(cat $F)"], UNKNOWN),
+        (["for i in 1 2; do F=/run/kafka.pid; done", "kill $(cat $F)"], UNKNOWN),
+        (["for i in 1 2; do kill $(cat $F); F=/run/kafka.pid; done"], UNKNOWN),
+        (["set_file() {", "F=/run/kafka.pid", "}", "kill $(cat $F)"], UNKNOWN),
+        (["kill $(cat $F)", "F=/run/kafka.pid"], UNKNOWN),
+        (["F=/run/kafka.pid", "kill $(cat $F)"], SPARED),
+        (["sleep 1; export F=/run/kafka.pid && kill $(cat $F)"], SPARED),
+        (['if [ -d "$(dirname /run/x)" ]; then exit 0; fi', "F=/run/kafka.pid", "kill $(cat $F)"], SPARED),
+        (["stop_it() { kill $1; }", "(sleep 1)", "F=/run/kafka.pid", "kill $(cat $F)"], UNKNOWN),  # by kill $1 alone
+        (["(sleep 1)", "D=/run", "F=$D/kafka.pid", "while kill -0 $(cat $F); do sleep 1; done"], SPARED),
+        (["if true; then F=/run/kafka.pid; kill $(cat $F); fi"], SPARED),
+        (["if true; then F=/run/b.pid; kill $(cat $F); fi"], REACHED),
+    ],
+)
+def test_a_literal_is_the_value_only_after_an_assignment_that_is_sure_to_have_run(
+    lines: list[str], expected: str
+) -> None:
+    """Else the environment of the unit can have given another one."""
+    assert verdict(of_script(*lines)) == expected
+
+
+@pytest.mark.parametrize(
     ("change", "expected"),
     [
         ({}, SPARED),
