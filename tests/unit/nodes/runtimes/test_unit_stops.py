@@ -99,6 +99,11 @@ def test_every_kafka_outside_of_the_unit_is_seen_with_its_file(tmp_path: Path, b
         ("ExecStop=/x\nExecStartPre=+/bin/mkdir /run/x", False),
         ("ExecStop=-+/x", True),
         ("ExecStopPost = !/x", True),
+        ("ExecStop=\\\n# now\n  +/x", True),
+        ("ExecStop=-/y a \\\n  b ; !/x", True),
+        ("ExecStart=/y \\\\\nExecStop=+/x", True),  # no line goes on after an escaped backslash
+        ("ExecStart=/y \\\n  ExecStop=+/x", False),
+        ("# ExecStop=+/x", False),
         ("PermissionsStartOnly=true", True),
         ("AmbientCapabilities=CAP_KILL", True),
         ("", True),

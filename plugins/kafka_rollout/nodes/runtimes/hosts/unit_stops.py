@@ -17,12 +17,14 @@ from kafka_rollout.nodes.runtimes.start_files import paths_in
 
 # systemd runs the commands as the user of the unit, which need not be that of the process (systemd.exec(5)): without
 # User=, as root. A command with `+` or `!` runs with the rights of systemd (systemd.service(5)), and CAP_KILL is the
-# right to send a signal to every process.
+# right to send a signal to every process. systemd removes comments, and then joins lines (systemd.syntax(7)).
 _PRIVILEGED = (
     "user=$(systemctl show --property=User {unit} 2>/dev/null); case $user in User=) echo User=0;; "
     'User=*[!0-9]*) echo "User=$(id -u "${{user#User=}}" 2>/dev/null)";; User=?*) echo "$user";; esac; '
     'files=$(systemctl cat {unit} 2>/dev/null) && test -n "$files" && ! printf \'%s\\n\' "$files" | '
-    "grep -qE '^[[:space:]]*(ExecStop(Post)?[[:space:]]*=[[:space:]]*[-@:]*[+!]|"
+    "sed '/^[[:space:]]*[#;]/d' | "
+    r"sed -E -e ':a' -e '/(^|[^\])(\\\\)*\\$/{{' -e '$!{{' -e 'N' -e 's/\\\n/ /' -e 'ba' -e '}}' -e '}}' | "
+    "grep -qE '^[[:space:]]*(ExecStop(Post)?[[:space:]]*=(.*[[:space:]];)?[[:space:]]*[-@:|]*[+!]|"
     "(PermissionsStartOnly|AmbientCapabilities)[[:space:]]*=)' && "
     "echo Privileged=no; "
 )
