@@ -11,6 +11,8 @@ import pytest
 
 from kafka_rollout.airflow import run_listener
 from kafka_rollout.airflow.common.links import TAG
+from kafka_rollout.base.errors import LockBrokenError
+from kafka_rollout.base.lease import NEWEST_CALL, call_of_clear
 from kafka_rollout.run.background import BackgroundKey, BackgroundKind
 from kafka_rollout.run.events import Begun, Channel, EndedInAirflow, Responder, TakenOver, events_of
 from kafka_rollout.run.store.background import SqlBackground
@@ -78,3 +80,34 @@ def test_a_run_that_is_deleted_in_airflow_ends_with_the_transaction(inventory: P
     run_listener._note(session, None)
     run_listener._record_noted(session)
     assert [one.state for one in events_of(run.events(), EndedInAirflow)] == ["deleted"]
+
+
+def test_a_clear_is_a_call_from_its_commit_and_a_later_break_fences_it(inventory: Path) -> None:
+    from airflow.models.dagrun import DagRun
+    from sqlalchemy.orm import make_transient_to_detached
+    from sqlalchemy.orm.attributes import set_committed_value
+
+    home = inventory.parent / "home"
+    run_history(home, "fake", "run-1").record(Begun(dag_id="kafka_upgrade_fake"))
+    cleared = DagRun(dag_id="kafka_upgrade_fake", run_id="run-1")
+    make_transient_to_detached(cleared)
+    session = cast("Any", SimpleNamespace(deleted=[], dirty=[cleared], info={}))
+    for known in ({"dag_id": "kafka_upgrade_fake", "run_id": "run-1", "clear_number": 0}).items():
+        set_committed_value(cleared, *known)
+    change_lock(home, call=call_of_clear(0)).acquire("fake", "run-1", "upgrade", for_s=600)
+    first, trigger = change_lock(home, call=call_of_clear(1)), change_lock(home, call=NEWEST_CALL)
+
+    def clear() -> None:
+        cleared.clear_number += 1
+        run_listener._note(session, None)
+        run_listener._record_noted(session)
+
+    clear()
+    change_lock(home).break_("fake", "alice")
+    for lock in (first, trigger):
+        with pytest.raises(LockBrokenError, match="alice"):
+            lock.acquire("fake", "run-1", "a step", for_s=600)
+    clear()
+    assert first.is_fenced("fake", "run-1")
+    for lock in (change_lock(home, call=call_of_clear(2)), trigger):
+        lock.acquire("fake", "run-1", "a step", for_s=600)

@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 from sqlalchemy.orm.exc import DetachedInstanceError
 
 from kafka_rollout.airflow.common.links import TAG
-from kafka_rollout.base.lease import NEWEST_CALL
+from kafka_rollout.base.lease import call_of_clear
 from kafka_rollout.run.events import EndedInAirflow, TakenOver, has
 from kafka_rollout.run.projections.runs import find_dag_id
 
@@ -83,7 +83,7 @@ def _note(session: Session, flush: object) -> None:
     """Note the runs that a transaction of Airflow deletes or clears; it has no listener for them."""
     cleared = [one for one in session.dirty if type(one).__name__ == "DagRun" and _is_cleared(one)]
     if cleared:
-        session.info.setdefault(_CLEARED, []).extend((one.dag_id, one.run_id) for one in cleared)
+        session.info.setdefault(_CLEARED, []).extend((one.dag_id, one.run_id, one.clear_number) for one in cleared)
     deleted = [one for one in session.deleted if type(one).__name__ == "DagRun"]
     if deleted:
         session.info.setdefault(_DELETED, []).extend((one.dag_id, one.run_id) for one in deleted)
@@ -94,14 +94,13 @@ def _is_cleared(dag_run: Any) -> bool:
 
 
 def _record_noted(session: Session) -> None:
-    """Record deleted runs. A clear lets a run whose lock was broken acquire it again: its triggers do not see it."""
+    """Record deleted runs, and each clear as a call of the user: only one after a break acquires the lock again."""
     from kafka_rollout.run.store.opening import open_lock
 
-    for dag_id, run_id in session.info.pop(_CLEARED, ()):
+    for dag_id, run_id, clear_number in session.info.pop(_CLEARED, ()):
         try:
-            lock = open_lock(call=NEWEST_CALL)
-            if (cluster := _find_cluster(dag_id, run_id)) is not None and lock.is_fenced(cluster, run_id):
-                lock.admit(cluster, run_id, "a user of Airflow, who cleared tasks")
+            if (cluster := _find_cluster(dag_id, run_id)) is not None:
+                open_lock(call=call_of_clear(clear_number)).log_call(cluster, run_id)
         except Exception as error:  # the transaction of Airflow is committed, and must not fail
             log.warning("The clear of run %s cannot be recorded: %s", run_id, error)
     for dag_id, run_id in session.info.pop(_DELETED, ()):

@@ -26,7 +26,17 @@ class Lock:
 
 
 NEWEST_CALL = "newest call"
-"""The call of a process that does not know it: it can acquire the lease if any call can, after an approver broke it."""
+"""The call of a process of a DAG run that does not know it: the newest clear of the run's tasks."""
+_CLEAR = "clear "
+
+
+def call_of_clear(number: int) -> str:
+    """Return the call that a user of Airflow makes with a clear. `number`: 0 is the start of the DAG run."""
+    return f"{_CLEAR}{number}"
+
+
+def is_clear(call: str) -> bool:
+    return call.startswith(_CLEAR)
 
 
 class CallState(StrEnum):

@@ -101,7 +101,7 @@ class ChangeLock(Protocol):
     ) -> Lock:
         """Acquire or renew the lease; `shorten` lets a renewal end it earlier. Raises LockHeldError with the holder,
         its purpose and the end, also if the cluster `cluster_id` is locked under another name; LockBrokenError if an
-        approver broke the lock since the call of this process began."""
+        approver broke the lock and the call of this process does not come after it."""
         ...
 
     def is_fenced(self, cluster: str, holder: str) -> bool:

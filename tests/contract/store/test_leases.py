@@ -20,7 +20,7 @@ from kafka_rollout.base.errors import (
     TransientError,
     UserError,
 )
-from kafka_rollout.base.lease import NEWEST_CALL, CallState
+from kafka_rollout.base.lease import NEWEST_CALL, CallState, call_of_clear
 from kafka_rollout.run.store.leases import SqlChangeLock
 from kafka_rollout.run.store.tables import leases
 from tests.contract.store.conftest import Clock, Store
@@ -110,18 +110,19 @@ def test_a_named_person_breaks_it_and_the_name_is_kept(lock: SqlChangeLock) -> N
 
 
 def test_a_broken_lock_fences_every_call_of_its_run_until_a_person_makes_another_call(store: Store) -> None:
-    killed_later, dag, other = store.lock(), store.lock(call="clear 0"), store.lock()
+    killed_later, dag, other = store.lock(), store.lock(call=call_of_clear(0)), store.lock()
     for lock in (killed_later, dag):
         lock.acquire("demo", "run-1", "upgrade", for_s=60)
     store.lock().break_("demo", "alice")
-    retry = store.lock(call="clear 0")
+    retry = store.lock(call=call_of_clear(0))
     for lock in (killed_later, dag, retry):
         assert lock.is_fenced("demo", "run-1")
         with pytest.raises(LockBrokenError, match="alice broke the lock of run run-1"):
             lock.acquire("demo", "run-1", "a gate", for_s=60)
     other.acquire("demo", "run-2", "upgrade", for_s=60)
     other.release("demo", "run-2")
-    again = store.lock(call="clear 1")
+    again = store.lock(call=call_of_clear(1))
+    again.log_call("demo", "run-1")
     again.acquire("demo", "run-1", "continued", for_s=60)
     for lock in (killed_later, retry):
         with pytest.raises(LockBrokenError), lock.acting("demo", "run-1", "Stopping"):
@@ -138,15 +139,45 @@ def test_a_broken_lock_fences_every_call_of_its_run_until_a_person_makes_another
     assert retry.acquire("demo", "run-1", "resumed", for_s=60).holder == "run-1"
 
 
+@pytest.mark.parametrize("ends_in_airflow", [True, False])
+def test_a_call_from_before_a_break_is_fenced_also_if_it_has_not_acquired_the_lock_yet(
+    store: Store, *, ends_in_airflow: bool
+) -> None:
+    store.lock(call=call_of_clear(0)).acquire("demo", "run-1", "upgrade", for_s=60)
+    calls = (call_of_clear(1), call_of_clear(2), "", NEWEST_CALL)
+    cleared, unseen, command, trigger = (store.lock(call=call) for call in calls)
+    cleared.log_call("demo", "run-1")
+    with command.calling("demo", "run-1"):
+        if ends_in_airflow:
+            store.lock().end_run("demo", "run-1", "Airflow ended (failed) run run-1")
+        else:
+            store.lock().break_("demo", "alice")
+        for lock in (cleared, unseen, command, trigger):
+            with pytest.raises(LockBrokenError):
+                lock.acquire("demo", "run-1", "a step", for_s=60)
+    store.lock(call=call_of_clear(3)).log_call("demo", "run-1")
+    with store.lock().calling("demo", "run-1"):
+        pass
+    for lock in (cleared, unseen, command):
+        assert lock.is_fenced("demo", "run-1")
+    for lock in (store.lock(call=call_of_clear(3)), trigger):
+        assert lock.acquire("demo", "run-1", "a step", for_s=60).holder == "run-1"
+    later = store.lock()
+    with later.calling("demo", "run-1"):
+        assert later.acquire("demo", "run-1", "a command", for_s=60).holder == "run-1"
+
+
 def test_a_process_that_does_not_know_its_call_follows_the_newest_one(store: Store) -> None:
-    task, trigger = store.lock(call="clear 0"), store.lock(call=NEWEST_CALL)
+    task, trigger = store.lock(call=call_of_clear(0)), store.lock(call=NEWEST_CALL)
     task.acquire("demo", "run-1", "upgrade", for_s=60)
     trigger.acquire("demo", "run-1", "a gate", for_s=60)
     store.lock().break_("demo", "alice")
     for again in (trigger, store.lock(call=NEWEST_CALL)):
         with pytest.raises(LockBrokenError):
             again.acquire("demo", "run-1", "a gate", for_s=60)
-    store.lock(call="clear 1").acquire("demo", "run-1", "cleared", for_s=60)
+    with store.lock().calling("demo", "run-1"):
+        assert trigger.is_fenced("demo", "run-1"), "a command is no call of the DAG run"
+    store.lock(call=call_of_clear(1)).log_call("demo", "run-1")
     assert trigger.acquire("demo", "run-1", "a gate", for_s=60).holder == "run-1"
     store.lock().break_("demo", "alice")
     assert trigger.is_fenced("demo", "run-1")

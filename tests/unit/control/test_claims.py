@@ -37,7 +37,8 @@ RESTART = Request(nodes=("13",))
 def open_run(cluster: FakeCluster, home: Path, run_id: str) -> ClusterPorts:
     home.mkdir(exist_ok=True)
     ports = fake_ports(cluster, home, run_id=run_id)
-    acquire_lock(ports, run_id)
+    with ports.lock.calling("fake", run_id):
+        acquire_lock(ports, run_id)
     return ports
 
 

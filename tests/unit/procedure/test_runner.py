@@ -211,9 +211,15 @@ def test_a_broken_lock_ends_a_run_that_goes_on_and_only_a_new_call_continues_it(
     def call() -> bool:
         ports, progress = fake_ports(cluster, tmp_path), SaysLines(lambda line: None)
         services = RehearsalServices(ports)
-        return Runner(
-            ports=ports, procedure=UPGRADE, request=request, answers=Approver(), services=services, progress=progress
-        ).run()
+        with ports.lock.calling("fake", "run-1"):
+            return Runner(
+                ports=ports,
+                procedure=UPGRADE,
+                request=request,
+                answers=Approver(),
+                services=services,
+                progress=progress,
+            ).run()
 
     seen = fake_ports(cluster, tmp_path)
     advance = cluster.advance

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseHook
 
 from kafka_rollout.base.errors import RolloutError, UserError
-from kafka_rollout.base.lease import NEWEST_CALL
+from kafka_rollout.base.lease import NEWEST_CALL, call_of_clear
 from kafka_rollout.clusters.inventory import get_cluster
 from kafka_rollout.wiring.cluster_ports import open_cluster_ports, open_ports_to_read
 
@@ -73,7 +73,7 @@ class KafkaClusterHook(BaseHook):
             self.cluster,
             run,
             security if security is not None else self.security(),
-            call=NEWEST_CALL if clears is None else f"clear {clears}",
+            call=NEWEST_CALL if clears is None else call_of_clear(clears),
             ssh=self.ssh(),
         )
 

@@ -6,8 +6,8 @@ connection. A process that acts takes the next fencing token of the cluster. An 
 run whose lease has expired, no longer has the newest token and is rejected before its next action. Times are from the
 database's clock.
 
-A call is what a person begins: a command, a DAG run, each clear of its tasks. The log of the lock has each call of a
-run that acquires the lease. `break_` fences those before it, so that only a later call, or `admit`, acquires it again.
+A call is what a person begins: a command, a DAG run, each clear of its tasks. The log of the lock has each command and
+each clear from when the person makes it. `break_` fences all but those that the log has after it, until `admit`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from kafka_rollout.base.errors import (
     TransientError,
     UserError,
 )
-from kafka_rollout.base.lease import NEWEST_CALL, ActingProcess, CallState, Lock
+from kafka_rollout.base.lease import NEWEST_CALL, ActingProcess, CallState, Lock, is_clear
 from kafka_rollout.base.system.files import make_private, private_lock_file, safe_name
 from kafka_rollout.base.time_limits import CHANGE_WITHIN_S, LEASE_S, RENEW_EVERY_S
 from kafka_rollout.run.store.claims import CLAIMED, TAKEN_OVER, read_known_claims
@@ -108,8 +108,8 @@ class _Act:
 class SqlChangeLock:
     """Leases in a database. One instance is for one process; its threads can share it.
 
-    `call`: of this process, for the calls of several processes; NEWEST_CALL if it is not known. By default, each
-    instance is a call.
+    `call`: of this process, for the calls of several processes (`call_of_clear`); NEWEST_CALL if it is not known. By
+    default, each instance is a call.
     """
 
     def __init__(
@@ -118,7 +118,6 @@ class SqlChangeLock:
         self._database = database
         self._call = call or token_hex(8)
         self._renew_every_s, self._answer_s = renew_every_s, answer_s
-        self._known_calls: set[tuple[str, str]] = set()  # of cluster and run, in the log as this call
         self._taken: dict[str, int] = {}  # cluster → token of the lease that this process acquired last
         self._acts: dict[str, _Act] = {}
 
@@ -161,31 +160,28 @@ class SqlChangeLock:
             )
             values = {**asdict(lock), "token": max(newest, lock.token), "lease_token": lock.token}
             put(connection, leases, {"cluster": cluster}, values)
-            if self._is_new_call(connection, cluster, holder):
-                _log(connection, now, CALLED, _of_run(cluster, holder), call=self._call)
             if current is not None and current.holder not in {"", holder}:
                 _log(connection, now, "taken over", lock, taken_from=current.holder, expired_at=current.expires_at)
             elif ours is None:
                 _log(connection, now, "acquired", lock)
-        self._known_calls.add((cluster, holder))
         self._taken[cluster] = lock.token
         return lock
-
-    def _is_new_call(self, connection: Connection, cluster: str, holder: str) -> bool:
-        if self._call == NEWEST_CALL or (cluster, holder) in self._known_calls:
-            return False
-        return self._is_logged(connection, cluster, holder) is None
 
     def is_fenced(self, cluster: str, holder: str) -> bool:
         with self._database.reading() as connection:
             return self._find_fence(connection, cluster, holder) is not None
+
+    def log_call(self, cluster: str, holder: str) -> None:
+        """Log that a person has made this call of the run now. A repeated call logs it again."""
+        with self._database.begin() as connection:
+            _log(connection, self._database.now(connection), CALLED, _of_run(cluster, holder), call=self._call)
 
     def admit(self, cluster: str, holder: str, by: str) -> None:
         with self._database.begin() as connection:
             _log(connection, self._database.now(connection), ADMITTED, _of_run(cluster, holder), by=by)
 
     def _find_fence(self, connection: Connection, cluster: str, holder: str) -> tuple[str, float] | None:
-        """Return why the run lost the lock, and when; None if this call can acquire it, newer or admitted since."""
+        """Return why the run lost the lock, and when; None if this call was logged or admitted after it."""
         of_run = [
             (int(row.id), row.what, float(row.at), json.loads(row.body))
             for row in connection.execute(_FENCES, {"cluster": cluster})
@@ -196,15 +192,13 @@ class SqlChangeLock:
         number, _, at, body = of_run[-1]
         if self._call == NEWEST_CALL:
             after = connection.execute(_CALLED_AFTER, {"cluster": cluster, "number": number}).scalars()
-            is_called = any(json.loads(one)["lock"]["holder"] == holder for one in after)
-            return None if is_called else (body["why"], at)
-        logged = self._is_logged(connection, cluster, holder)
-        return None if logged is None or logged > number else (body["why"], at)
-
-    def _is_logged(self, connection: Connection, cluster: str, holder: str) -> int | None:
-        """Return the number of the entry of this call; None before it has acquired the lease."""
-        body = json.dumps({"lock": asdict(_of_run(cluster, holder)), "call": self._call}, ensure_ascii=False)
-        return connection.execute(_CALL, {"cluster": cluster, "body": body}).scalars().first()
+            clears = (json.loads(one) for one in after)
+            is_later = any(one["lock"]["holder"] == holder and is_clear(one["call"]) for one in clears)
+        else:
+            entry = json.dumps({"lock": asdict(_of_run(cluster, holder)), "call": self._call}, ensure_ascii=False)
+            logged = connection.execute(_CALL, {"cluster": cluster, "body": entry}).scalars().first()
+            is_later = logged is not None and logged > number
+        return None if is_later else (body["why"], at)
 
     @contextmanager
     def acting(self, cluster: str, holder: str, what: str) -> Iterator[None]:
@@ -338,12 +332,13 @@ class SqlChangeLock:
     def calling(self, cluster: str, holder: str) -> Iterator[None]:
         shown = self._call_session if self._database.file is None else self._call_file
         with shown(cluster, holder):
-            self._log_call(BEGAN, cluster, holder)
+            self.log_call(cluster, holder)
+            self._log_process(BEGAN, cluster, holder)
             try:
                 yield
             finally:
                 with suppress(RolloutError):  # then it looks as if it was killed
-                    self._log_call(ENDED, cluster, holder)
+                    self._log_process(ENDED, cluster, holder)
 
     def find_call(self, cluster: str, holder: str) -> CallState:
         which = {"cluster": cluster, "body": json.dumps({"lock": asdict(_of_run(cluster, holder))}, ensure_ascii=False)}
@@ -353,7 +348,7 @@ class SqlChangeLock:
             return CallState.NONE
         return CallState.RUNS if self._is_calling(cluster, holder) else CallState.KILLED
 
-    def _log_call(self, what: str, cluster: str, holder: str) -> None:
+    def _log_process(self, what: str, cluster: str, holder: str) -> None:
         with self._database.begin() as connection:
             _log(connection, self._database.now(connection), what, _of_run(cluster, holder))
 
