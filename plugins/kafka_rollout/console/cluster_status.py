@@ -32,7 +32,6 @@ from kafka_rollout.run.events import (
     TakenOver,
 )
 from kafka_rollout.run.projections.approvals import asks_for_decision, who_can_answer
-from kafka_rollout.run.projections.open_batches import find_cleared
 from kafka_rollout.run.projections.runs import QUIET_S, RunEnd
 from kafka_rollout.run.step_events import Finalized, Finalizing, Started, Stopping
 from kafka_rollout.run.view import GateState, RunView, StepState, subject_of
@@ -603,7 +602,7 @@ def _next_action(cluster: str, run: RunState, phase: Phase, asked: Asked | None,
         page = f"Open the required actions of run {run.run_id} of the DAG {dag_id} in Airflow"
         return f"{page} and answer: {', '.join(asked.options)}."
     continues = (
-        f"Clear {find_cleared(run.view.events)} of run {run.run_id} of the DAG {dag_id} in Airflow"
+        f"Clear {run.view.cleared} of run {run.run_id} of the DAG {dag_id} in Airflow"
         if dag_id and run.view.state_in_airflow != "deleted"
         else f"Continue with `kafka-rollout {run.command} {where}{_more_words(run)}`"
     )

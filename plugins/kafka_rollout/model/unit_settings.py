@@ -1,7 +1,7 @@
 """Settings of a unit of systemd: which of them a plan understands, and which an approver must read.
 
-Source: systemd.syntax(7), systemd.unit(5), systemd.service(5), systemd.exec(5), systemd.kill(5),
-systemd.resource-control(5). A setting that is not in the table can decide whether and with what the next start happens,
+Source: the manual pages systemd.syntax, systemd.unit, systemd.service, systemd.exec, systemd.kill and
+systemd.resource-control. A setting that is not in the table can decide whether and with what the next start happens,
 so it never counts as harmless.
 """
 

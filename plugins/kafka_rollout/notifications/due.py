@@ -16,7 +16,6 @@ from kafka_rollout.base.durations import duration
 from kafka_rollout.gates.gate import GateKind
 from kafka_rollout.run.events import Asked, Begun, TakenOver
 from kafka_rollout.run.projections.approvals import asks_for_decision, who_can_answer
-from kafka_rollout.run.projections.open_batches import find_cleared
 from kafka_rollout.run.projections.runs import QUIET_S, RunEnd
 from kafka_rollout.run.step_events import GatePassed
 from kafka_rollout.run.view import GateHistory, GateState, NodeFailure, NodeStage, RunView, subject_of
@@ -388,7 +387,7 @@ class _Maker:
     @property
     def _way_on(self) -> str:
         if self.view.dag_id:
-            return f"clear {find_cleared(self.view.events)} in Airflow"
+            return f"clear {self.view.cleared} in Airflow"
         return f"use --run {self.run.run_id} in the shell"
 
     def paused(self, at: float, why: str, page: Page = Page.RUN) -> Notification:

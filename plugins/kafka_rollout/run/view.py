@@ -48,7 +48,7 @@ from kafka_rollout.run.events import (
     find_text,
 )
 from kafka_rollout.run.projections.nodes import undisturbed_seconds
-from kafka_rollout.run.projections.open_batches import RollOf
+from kafka_rollout.run.projections.open_batches import RollOf, find_cleared
 from kafka_rollout.run.step_events import (
     ComparedAfter,
     ContentsCompared,
@@ -390,6 +390,11 @@ class RunView:
     def last_failed_step(self) -> StepEnded | None:
         """The newest step that failed, also if the run continued after it."""
         return next((one for one in reversed(self.all(StepEnded)) if one.outcome is StepOutcome.FAILED), None)
+
+    @property
+    def cleared(self) -> str:
+        """What a user clears in Airflow so that a DAG run continues, as the object of *clear*."""
+        return find_cleared(self.events)
 
     @property
     def attempts(self) -> int:

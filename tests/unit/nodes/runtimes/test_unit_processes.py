@@ -158,11 +158,17 @@ def test_a_unit_that_systemd_has_not_read_again_is_shown() -> None:
 @pytest.mark.parametrize(
     ("host", "says"),
     [
-        (FakeHost(left=None), "the processes in the control group of kafka.service (/sys/fs/cgroup)"),
-        (FakeHost(kill_mode=""), "KillMode of the unit"),
-        (FakeHost(needs_reload=""), "NeedDaemonReload of the unit"),
-        (FakeHost(kill_signal=""), "KillSignal of the unit"),
+        (
+            FakeHost(left=None),
+            (
+                "the processes in the control group of kafka.service (/sys/fs/cgroup)",
+                "what else starts through /opt/kafka (`systemctl show`, /proc/*/cmdline)",
+            ),
+        ),
+        (FakeHost(kill_mode=""), ("KillMode of the unit",)),
+        (FakeHost(needs_reload=""), ("NeedDaemonReload of the unit",)),
+        (FakeHost(kill_signal=""), ("KillSignal of the unit",)),
     ],
 )
-def test_what_a_stop_needs_to_know_is_asked_before_it(host: FakeHost, says: str) -> None:
-    assert runtime_on(host).host(NODE, [Release(4, 3, 1)]).unknown == (says,)
+def test_what_a_stop_needs_to_know_is_asked_before_it(host: FakeHost, says: tuple[str, ...]) -> None:
+    assert runtime_on(host).host(NODE, [Release(4, 3, 1)]).unknown == says
