@@ -62,6 +62,7 @@ from kafka_rollout.run.step_events import (
     LiveKept,
     LiveLowered,
     NodeEvent,
+    OfflineEvent,
     OfflineNoReturn,
     OfflineServed,
     OfflineStopping,
@@ -81,6 +82,8 @@ E = TypeVar("E", bound=Event)
 INVALID = "invalid"
 CHANGES = (DefaultSet, Finalizing, Stopping, Stopped, OfflineStopping, LiveLowered)
 """The events of a run that has changed the cluster, or tried to."""
+_ACTS = (NodeEvent, GateChecked, GateEnded, OfflineEvent, Asked, *CHANGES)
+"""What no run records that ended in Airflow and was not cleared. A part of a batch begins again without an event."""
 _TURNS = (OfflineStopping, OfflineUndoing, OfflineUndone, LiveFailed, LiveKept, RolledBack)
 
 
@@ -279,7 +282,7 @@ class RunView:
     ended_by_operator: bool = False
     """An operator stopped the run, and it did not continue since."""
     state_in_airflow: str = ""
-    """`EndedInAirflow.state`, if no task of the run began since."""
+    """`EndedInAirflow.state`, if the run did not act since."""
     asks: str = ""
     """Why it waits then for an approver's answer, which the next call brings."""
     stop_has_begun: bool = False
@@ -309,6 +312,8 @@ class RunView:
     def apply(self, event: Event) -> None:
         """Continue with the next event."""
         self.events.append(event)
+        if isinstance(event, _ACTS):
+            self.state_in_airflow = ""
         for fold in _FOLDS.get(type(event), ()):
             fold(self, event)
 

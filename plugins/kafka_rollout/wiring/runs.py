@@ -11,8 +11,9 @@ from threading import Lock as ThreadLock
 
 from kafka_rollout.base.durations import iso
 from kafka_rollout.base.errors import RefusedError, RolloutError, UserError
-from kafka_rollout.base.lease import Lock
+from kafka_rollout.base.lease import NEWEST_CALL, Lock
 from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.base.wording import nodes
 from kafka_rollout.console.cluster_status import (
     ENDED,
     ClusterStatus,
@@ -299,19 +300,25 @@ def request_control(cluster: str, run_id: str, asked: ControlAsked, settings: Se
     pause, stop = run.view.pause, find_stop(run.view.events)
     if isinstance(asked, PauseAsked) and pause is not None:
         raise RefusedError(f"Run {run_id} is already {pause.text}, since {iso(pause.at)}.", remedy="Resume or stop it.")
-    is_fenced, history = run.is_fenced, open_run(cluster, run_id, settings)
+    is_fenced, history, lock = run.is_fenced, open_run(cluster, run_id, settings), open_lock(settings, call=NEWEST_CALL)
+    if isinstance(asked, ResumeAsked) and not run.has_lock:  # a stop can be killed before it is in the history
+        is_fenced = is_fenced or lock.is_fenced(cluster, run_id)
     if isinstance(asked, ResumeAsked) and pause is None and stop is None and not is_fenced:
         raise RefusedError(f"Run {run_id} is not paused.", remedy=status.next_action)
     if isinstance(asked, ResumeAsked) and is_fenced:
-        open_lock(settings).admit(cluster, run_id, asked.by)
+        lock.admit(cluster, run_id, asked.by)
     history.record(asked)
     follows = asked.follows
     if isinstance(asked, StopAsked) and run.plan is not None and (run.question() is not None or is_fenced):
         # No process of it would read the request, or none before the answer.
-        with suppress(RefusedError):  # it was answered meanwhile, so the run reads the request
-            open_lock(settings).stop(cluster, run_id, asked.by)
-            history.record(StoppedByOperator(target=run.plan.target))
-            follows = "It has ended, and holds no lock."
+        if down := sorted(run.view.down):
+            them = "it" if len(down) == 1 else "them"
+            follows = f"It has stopped {nodes(down)}. Its next call starts {them}, then ends it. {status.next_action}"
+        else:
+            with suppress(RefusedError):  # it was answered meanwhile, so the run reads the request
+                lock.stop(cluster, run_id, asked.by)
+                history.record(StoppedByOperator(target=run.plan.target))
+                follows = "It has ended, and holds no lock."
     if isinstance(asked, ResumeAsked) and is_fenced:
         follows = f"It can acquire the lock again. {read_run_status(cluster, run_id, settings)[0].next_action}"
     return f"Run {run_id} was {asked.text}. {follows}"

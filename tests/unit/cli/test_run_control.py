@@ -27,12 +27,14 @@ from kafka_rollout.run.events import (
     Begun,
     Channel,
     Decision,
+    EndedInAirflow,
     PauseAsked,
     Responder,
     ResumeAsked,
     StartedAtShell,
     StopAsked,
 )
+from kafka_rollout.run.step_events import Stopping
 from kafka_rollout.run.view import RunView
 from kafka_rollout.wiring.runs import write_run_report
 from tests.dags.conftest import spec_with_homes
@@ -145,6 +147,22 @@ def test_a_stop_ends_the_wait_for_an_answer_at_once(
         assert "kafka-rollout resume --cluster fake --run run-1 --reason TEXT`, then answer its request" in shown
         assert call("resume", "--run", "run-1", "--reason", "go on") == 0
         acquire_lock(ports, "the answer")
+
+
+def test_a_stop_leaves_the_start_of_a_stopped_node_to_the_next_call(
+    ports: ClusterPorts, capsys: pytest.CaptureFixture[str]
+) -> None:
+    step = ports.run.load_plan().release_steps[0].key
+    ports.run.record(Begun(dag_id="kafka_upgrade_fake"))
+    ports.run.record(EndedInAirflow(state="failed"))
+    ports.run.record(Stopping(release_step=step, node_id=2))  # after a clear
+    assert call("stop", "--run", "run-1", "--reason", "another day") == 0
+    assert "It has ended" not in capsys.readouterr().out
+    ports.run.record(EndedInAirflow(state="failed"))
+    assert call("stop", "--run", "run-1", "--reason", "another day") == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "It has stopped node 2. Its next call starts it, then ends it." in said
+    assert acquire_lock(ports, "the start").holder == "run-1"
 
 
 def test_a_run_whose_lock_was_broken_needs_a_person_and_resume_lets_it_continue(

@@ -182,6 +182,12 @@ def test_a_deleted_run_is_continued_from_a_shell() -> None:
     assert "`kafka-rollout upgrade --cluster orders --run manual__1 --take-over --as NAME" in action
 
 
+def test_a_run_that_acts_after_a_clear_has_not_ended_in_airflow() -> None:
+    ended = EndedInAirflow(at=AT + 70, state="failed")
+    assert run(*ROLL, STOPPING, ended, has_lock=True).is_fenced
+    assert not run(*ROLL, STOPPING, ended, STARTED, has_lock=True).is_fenced
+
+
 def test_a_plan_that_was_just_stored_is_a_dry_run_and_not_in_progress() -> None:
     assert phase_of(run(SHELL, PLANNED), PLANNED.at) is Phase.DRY_RUN
     assert phase_of(run(SHELL, PLANNED, has_lock=True), PLANNED.at) is Phase.PLANNING
