@@ -83,7 +83,9 @@ def test_a_run_of_an_embedding_dag_releases_the_lock_when_it_ends(tmp_path: Path
     for cluster, dag_id in (("another", "other"), ("fake", "own")):
         run_history(home, cluster, "run-1").record(Begun(dag_id=dag_id))
         lock.acquire(cluster, "run-1", "Stop node 2.", for_s=600)
-    dag_run: Any = SimpleNamespace(dag_id="own", run_id="run-1", dag_model=DagModel(tags=[DagTag(name=tag)]))
+    dag_run: Any = SimpleNamespace(
+        dag_id="own", run_id="run-1", state="failed", dag_model=DagModel(tags=[DagTag(name=tag)])
+    )
     on_dag_run_failed(dag_run, "")
     assert (lock.holder("fake") is None) is is_released
     assert lock.holder("another") is not None, "it is locked by a run of another DAG"

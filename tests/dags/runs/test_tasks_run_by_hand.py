@@ -56,9 +56,9 @@ class StateStore(dict[str, Any]):
 
 def context_of(plan: Plan, params: Mapping[str, Any], task: Any = None) -> Any:
     xcom = {"xcom_pull": lambda **_: {"plan_hash": plan.hash}, "xcom_push": lambda **_: None}
-    ti = SimpleNamespace(
-        id="01", run_id="run-1", max_tries=0, try_number=1, dag_id="kafka_upgrade_fake", map_index=-1, **xcom
-    )
+    task_id = getattr(task, "task_id", "approve_plan")
+    names = {"dag_id": "kafka_upgrade_fake", "run_id": "run-1", "task_id": task_id, "map_index": -1}
+    ti = SimpleNamespace(id="01", max_tries=0, try_number=1, **names, **xcom)
     return {"ti": ti, "params": params, "task_state_store": StateStore(), "task": task}
 
 
