@@ -81,7 +81,7 @@ def by_tasks(ports: ClusterPorts, plan: Plan, of: RollOf) -> None:
     from airflow.triggers.base import TaskSuccessEvent
 
     from kafka_rollout.airflow.gates import history_poll
-    from kafka_rollout.airflow.gates.batch_trigger import BatchTrigger, GateOf
+    from kafka_rollout.airflow.gates.batch_trigger import BatchTrigger
     from kafka_rollout.airflow.gates.part_trigger import Told
     from kafka_rollout.airflow.operators.replace_batch import ReplaceOperator
 
@@ -97,16 +97,15 @@ def by_tasks(ports: ClusterPorts, plan: Plan, of: RollOf) -> None:
 
     step = dict(UPGRADE)["roll.replace"]
 
-    def gate(index: int, which: GateOf) -> None:
+    def gate(index: int, part: BatchPart) -> None:
         params = {"checks": CHECKS, "gate_timeout_minutes": 1, "soak_seconds": 0}
         of_run = {"dag_id": "kafka_upgrade_fake", "run_id": ports.run_id, "clears": 0}
         place = {**of_run, "map_index": index, "params": params}
-        trigger = BatchTrigger(cluster="fake", of=of.value, gate=which.value, place=place)
+        trigger = BatchTrigger(cluster="fake", of=of.value, part=part.value, place=place)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(history_poll, "read_states", lambda *_: replaced)
             event = asyncio.run(_first(trigger.run()))
         if not isinstance(event, TaskSuccessEvent):
-            part = BatchPart.GATE_BEFORE if which is GateOf.BEFORE else BatchPart.GATE_AFTER
             stop_here(index, part, event.payload["message"])
 
     def task(index: int) -> None:
@@ -129,10 +128,10 @@ def by_tasks(ports: ClusterPorts, plan: Plan, of: RollOf) -> None:
 
     roll = loop.begin_rollback(Run(ports, plan)) if of is RollOf.ROLLBACK else loop.roll_of(Run(ports, plan))
     for index in range(len(roll.batches)):
-        gate(index, GateOf.BEFORE)
+        gate(index, BatchPart.GATE_BEFORE)
         task(index)
         replaced[index] = "success"
-        gate(index, GateOf.AFTER)
+        gate(index, BatchPart.GATE_AFTER)
 
 
 async def _first(events: Any) -> Any:

@@ -67,11 +67,11 @@ def run(ports: ClusterPorts, monkeypatch: pytest.MonkeyPatch) -> CountedReads:
     return counted
 
 
-def waiting(index: int, gate: str = "before") -> Any:
+def waiting(index: int, part: str = "gate_before") -> Any:
     from kafka_rollout.airflow.gates.batch_trigger import BatchTrigger
 
     place = {"dag_id": "kafka_upgrade_fake", "run_id": "run-1", "map_index": index, "clears": 0, "params": {}}
-    return BatchTrigger(cluster="fake", of="plan", gate=gate, place=place)
+    return BatchTrigger(cluster="fake", of="plan", part=part, place=place)
 
 
 async def wait_and_end(gates: Sequence[asyncio.Future[Any]], for_s: float) -> None:
@@ -208,7 +208,7 @@ def follow(
         gate.cancel()
         return gate.result() if done else None
 
-    trigger = waiting(0, gate="after")
+    trigger = waiting(0, part="gate_after")
     monkeypatch.setattr(type(trigger), "_watch", check)
     monkeypatch.setattr(history_poll, "read_states", read_states)
     for event in before:
@@ -270,10 +270,10 @@ def test_a_state_that_was_read_before_a_gate_began_to_wait_does_not_end_it(
     monkeypatch.setattr(history_poll, "read_states", lambda *_: states.pop(0))
 
     async def clear_and_wait() -> None:
-        other = asyncio.ensure_future(anext(waiting(1, gate="after").run()))  # its poll stays
-        assert (await anext(waiting(0, gate="after").run())).payload["state"] == "ended"
+        other = asyncio.ensure_future(anext(waiting(1, part="gate_after").run()))  # its poll stays
+        assert (await anext(waiting(0, part="gate_after").run())).payload["state"] == "ended"
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(anext(waiting(0, gate="after").run()), timeout=1.0)
+            await asyncio.wait_for(anext(waiting(0, part="gate_after").run()), timeout=1.0)
         other.cancel()
 
     asyncio.run(clear_and_wait())
@@ -293,7 +293,7 @@ def test_all_gates_after_the_start_share_one_read_of_the_states(
     async def wait_together() -> None:
         gates = []
         for index in range(200):
-            gates.append(asyncio.ensure_future(anext(waiting(1 + index % 5, gate="after").run())))
+            gates.append(asyncio.ensure_future(anext(waiting(1 + index % 5, part="gate_after").run())))
             await asyncio.sleep(0.005)
         await wait_and_end(gates, 8.0)
 

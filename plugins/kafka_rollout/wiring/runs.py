@@ -289,8 +289,9 @@ def control_request(
 def request_control(cluster: str, run_id: str, asked: ControlAsked, settings: Settings) -> str:
     """Record the request in the run history, and return what follows as a sentence.
 
-    The run reads it before its next node or change. Raises RefusedError if the run has ended, or the request
-    changes nothing.
+    The run reads it at each check of a gate and before each step. A run that waits for an answer, or that no process
+    carries out, is stopped here, unless one of its nodes is down: its next call starts the node first. Raises
+    RefusedError if the run has ended, or the request changes nothing.
     """
     status, run = read_run_status(cluster, run_id, settings)
     if run.problem:

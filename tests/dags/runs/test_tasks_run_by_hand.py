@@ -25,7 +25,7 @@ from kafka_rollout.procedure.kinds import UPGRADE
 from kafka_rollout.procedure.step import Procedure
 from kafka_rollout.roll import loop
 from kafka_rollout.run.events import Approval, ApprovalOf, Asked, Decision, events_of
-from kafka_rollout.run.projections.open_batches import RollOf
+from kafka_rollout.run.projections.open_batches import BatchPart, RollOf
 from kafka_rollout.run.step_events import GatePassed, Stopping, TrafficChecked
 from tests.dags.conftest import given_answer
 from tests.fakes.cluster import R391, R431, FakeCluster
@@ -174,11 +174,10 @@ def test_a_gate_that_waits_on_after_an_answer_does_not_show_the_request_any_more
     from airflow.sdk.exceptions import TaskDeferred
 
     from kafka_rollout.airflow.gates.batch_sensors import BatchGateSensor
-    from kafka_rollout.airflow.gates.batch_trigger import GateOf
 
     step = step_of(UPGRADE, "roll.gate_after")
     task = BatchGateSensor(
-        task_id="gate_after", cluster="fake", step=step, of=RollOf.PLAN, batch=None, gate=GateOf.AFTER
+        task_id="gate_after", cluster="fake", step=step, of=RollOf.PLAN, batch=None, gate=BatchPart.GATE_AFTER
     )
     context = context_of(plan, {}, task)
     context["task_state_store"].set("waits_for", "an answer: How to continue?")

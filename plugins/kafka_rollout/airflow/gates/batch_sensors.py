@@ -25,7 +25,7 @@ from kafka_rollout.airflow.common.base import (
     frozen_plan,
     record_step,
 )
-from kafka_rollout.airflow.gates.batch_trigger import BatchTrigger, GateOf
+from kafka_rollout.airflow.gates.batch_trigger import BatchTrigger
 from kafka_rollout.airflow.gates.part_trigger import Told, name_way_on, place_of_instance
 from kafka_rollout.base.errors import FatalError, RefusedError, StoppedError, TransientError
 from kafka_rollout.control.approval import renew_invalid_approval
@@ -39,7 +39,7 @@ from kafka_rollout.roll.loop import Roll
 from kafka_rollout.run.events import Decision
 from kafka_rollout.run.ports import RunStore
 from kafka_rollout.run.projections.nodes import has_stopped_nodes
-from kafka_rollout.run.projections.open_batches import RollOf
+from kafka_rollout.run.projections.open_batches import BatchPart, RollOf
 
 BATCH_NAME = "{{ task.batch['name'] }}"  # of an instance that has run in a worker
 
@@ -65,7 +65,7 @@ class BatchTask(RolloutOperator):
     """
 
     template_fields = ("batch",)
-    gate: GateOf
+    gate: BatchPart
 
     def __init__(self, *, step: Step, of: RollOf, batch: Any, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -84,14 +84,14 @@ class BatchTask(RolloutOperator):
             )
         return roll, roll.batches[index]
 
-    def wait(self, context: Context, gate: GateOf, *, resumes: bool) -> NoReturn:
+    def wait(self, context: Context, gate: BatchPart, *, resumes: bool) -> NoReturn:
         """Wait in the triggerer for a gate of the batch. The state store keeps what a worker wrote last."""
-        at = "before the stop" if gate is GateOf.BEFORE else "after the start"
+        at = "before the stop" if gate is BatchPart.GATE_BEFORE else "after the start"
         show_waiting(context, f"the gate {at}; the newest lines of the log say what it waits for")
         trigger = BatchTrigger(
             cluster=self.cluster,
             of=self.of.value,
-            gate=gate.value,
+            part=gate.value,
             place=place_of_instance(context),
             resumes=resumes,
             records=self.records,
@@ -181,10 +181,10 @@ class BatchTask(RolloutOperator):
         """Return the answers, the same for every request of an instance: Airflow keeps those of the first one."""
         can_roll_back = self.step.on_failure is Reaction.ASK_ROLL_BACK
         # An older release can fail to load a coordinator partition, and only its log can show whether it did.
-        rests_on_logs = self.gate is GateOf.AFTER or batch.release_step.starts_older
+        rests_on_logs = self.gate is BatchPart.GATE_AFTER or batch.release_step.starts_older
         accept = (Decision.ACCEPT,) if rests_on_logs else ()
-        split = (Decision.SPLIT,) if self.gate is GateOf.BEFORE and len(batch.node_ids) > 1 else ()
-        stop = () if can_roll_back and self.gate is GateOf.AFTER else (Decision.STOP_HERE,)
+        split = (Decision.SPLIT,) if self.gate is BatchPart.GATE_BEFORE and len(batch.node_ids) > 1 else ()
+        stop = () if can_roll_back and self.gate is BatchPart.GATE_AFTER else (Decision.STOP_HERE,)
         back = (Decision.ROLL_BACK,) if can_roll_back else ()
         return (Decision.WAIT_ON, *accept, Decision.RETRY, *split, *stop, *back)
 
@@ -229,12 +229,12 @@ class BatchGateSensor(BatchTask, BaseSensorOperator):
 
     start_from_trigger = True
 
-    def __init__(self, *, gate: GateOf, **kwargs: Any) -> None:
+    def __init__(self, *, gate: BatchPart, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.gate = gate
         self.start_trigger_args = StartTriggerArgs(
             trigger_cls=f"{BatchTrigger.__module__}.{BatchTrigger.__name__}",
-            trigger_kwargs={"cluster": self.cluster, "of": self.of.value, "gate": gate.value},
+            trigger_kwargs={"cluster": self.cluster, "of": self.of.value, "part": gate.value},
             next_method="gate_watched",
             next_kwargs=None,
             timeout=None,
@@ -253,7 +253,7 @@ class OfflineGateSensor(BatchGateSensor):
     """
 
     def __init__(self, **kwargs: Any) -> None:
-        super().__init__(gate=GateOf.AFTER, **kwargs)
+        super().__init__(gate=BatchPart.GATE_AFTER, **kwargs)
 
     def options(self, ports: ClusterPorts, batch: BatchStep) -> tuple[Decision, ...]:
         again = () if self.of is RollOf.OFFLINE_UNDO else (Decision.RETRY,)

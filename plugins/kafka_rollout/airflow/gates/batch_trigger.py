@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import ExitStack
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import TaskSkippedEvent, TaskSuccessEvent, TriggerEvent
@@ -40,13 +39,6 @@ if TYPE_CHECKING:
 AT_ONCE_S = 1.0  # an event at once can arrive before the end of the process that deferred the task
 
 
-class GateOf(StrEnum):
-    """Which gate of a batch."""
-
-    BEFORE = "before"
-    AFTER = "after"
-
-
 class BatchTrigger(PartTrigger):
     """Wait for a gate of a batch.
 
@@ -54,7 +46,8 @@ class BatchTrigger(PartTrigger):
     the run rolls back. Everything else resumes the task, also an end by an approver or an operator, after which it
     fails without a retry.
 
-    `resumes`: the task continues in a worker also after a passed gate. `records`: what the task has read before.
+    `part`: one of the gates. `resumes`: the task continues in a worker also after a passed gate. `records`: what the
+    task has read before.
     """
 
     def __init__(
@@ -62,20 +55,20 @@ class BatchTrigger(PartTrigger):
         *,
         cluster: str,
         of: str,
-        gate: str,
+        part: str,
         place: Mapping[str, Any] | None = None,
         resumes: bool = False,
         records: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(cluster=cluster, of=of, place=place)
-        self.gate = gate
-        self.part = BatchPart.GATE_BEFORE if gate == GateOf.BEFORE else BatchPart.GATE_AFTER
+        self.part = BatchPart(part)
         self.resumes = resumes
         self.records = dict(records or {})
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        names = ("cluster", "of", "gate", "place", "resumes", "records")
-        return "kafka_rollout.airflow.gates.batch_trigger.BatchTrigger", {name: getattr(self, name) for name in names}
+        names = ("cluster", "of", "place", "resumes", "records")
+        options = {"part": self.part.value, **{name: getattr(self, name) for name in names}}
+        return "kafka_rollout.airflow.gates.batch_trigger.BatchTrigger", options
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         place, closing = self.find_place(), ExitStack()
@@ -94,9 +87,11 @@ class BatchTrigger(PartTrigger):
     async def _wait(self, poll: HistoryPoll, place: Mapping[str, Any]) -> TriggerEvent | None:
         """Return None when the gate can be checked, or the event that ends it before."""
         self._introduce((await poll.batches(RollOf(self.of)))[0], place["map_index"])
-        if self.gate == GateOf.AFTER and not RollOf(self.of).is_offline:  # an offline step replaces all nodes at once
-            return await self.wait_for(BatchPart.REPLACE, poll, place)
-        return await self._wait_for_turn(poll, place)
+        if (
+            self.part is BatchPart.GATE_BEFORE or RollOf(self.of).is_offline
+        ):  # an offline step replaces all nodes at once
+            return await self._wait_for_turn(poll, place)
+        return await self.wait_for(BatchPart.REPLACE, poll, place)
 
     async def _wait_for_turn(self, poll: HistoryPoll, place: Mapping[str, Any]) -> TriggerEvent | None:
         """Return None when all earlier batches have passed, or the event that ends this one."""
@@ -112,11 +107,11 @@ class BatchTrigger(PartTrigger):
             within_s = NEXT_POLL_S if first == index - 1 else POLL_S
             await self.pause(within_s)
             batches, first = await poll.batches(of, within_s)
-        return self._ended(await poll.events(), begins) if self.gate == GateOf.BEFORE else None
+        return self._ended(await poll.events(), begins) if self.part is BatchPart.GATE_BEFORE else None
 
     def _introduce(self, batches: Sequence[BatchStep], index: int) -> None:
         if index < len(batches):
-            at = "before the stop" if self.gate == GateOf.BEFORE else "after the start"
+            at = "before the stop" if self.part is BatchPart.GATE_BEFORE else "after the start"
             self.log.info("This is the gate %s of %s.", at, describe_batch(batches, index))
 
     def _ended(self, events: tuple[Event, ...], begins: int) -> TriggerEvent | None:
@@ -180,7 +175,7 @@ class BatchTrigger(PartTrigger):
 
     def _check(self, ports: ClusterPorts, watch: BatchWatch, index: int, said: GateLog) -> BatchStatus:
         roll = loop.roll_of(Run(ports, ports.run.load_plan()), RollOf(self.of))
-        gate = loop.gate_before if self.gate == GateOf.BEFORE else loop.gate_after
+        gate = loop.gate_before if self.part is BatchPart.GATE_BEFORE else loop.gate_after
         return gate(roll, roll.batches[index], watch, said.add)
 
     def _event(self, state: Told, message: str, **more: Any) -> TriggerEvent:

@@ -18,7 +18,6 @@ from airflow.sdk import BaseOperator, TaskGroup, chain, task_group
 
 from kafka_rollout.airflow.approvals.asking import PLAN_TASK
 from kafka_rollout.airflow.gates.batch_sensors import BATCH_NAME, BatchGateSensor, OfflineGateSensor
-from kafka_rollout.airflow.gates.batch_trigger import GateOf
 from kafka_rollout.airflow.gates.sensor import GateSensor
 from kafka_rollout.airflow.operators.ask_approval import ApprovalOperator
 from kafka_rollout.airflow.operators.replace_batch import BeginRollbackOperator, ListBatchesOperator, ReplaceOperator
@@ -35,7 +34,6 @@ from kafka_rollout.airflow.operators.step import (
     StepOperator,
     UndoableStepOperator,
 )
-from kafka_rollout.gates.gate import GateKind
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.procedure.step import (
     ActStep,
@@ -56,7 +54,7 @@ from kafka_rollout.procedure.step import (
     ServiceStep,
     Step,
 )
-from kafka_rollout.run.projections.open_batches import RollOf
+from kafka_rollout.run.projections.open_batches import BatchPart, RollOf
 
 NODES = "nodes"  # the group of the gates of all nodes
 
@@ -152,7 +150,7 @@ class _Drawing:
         for step in each.steps:
             more: dict[str, Any] = {"of": of, "batch": batch, "map_index_template": BATCH_NAME}
             if isinstance(step, GateStep):
-                gate = GateOf.BEFORE if step.gate is GateKind.BEFORE_STOP else GateOf.AFTER
+                gate = BatchPart(step.id)
                 self._follow(self._waiting(BatchGateSensor, step, {**more, "gate": gate}))
                 continue
             limit_s = step.limits.timeout_s + commands_s

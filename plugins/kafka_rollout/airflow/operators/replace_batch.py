@@ -12,7 +12,6 @@ from airflow.triggers.base import StartTriggerArgs
 from kafka_rollout.airflow.approvals.airflow_records import Records
 from kafka_rollout.airflow.approvals.asking import show_waiting
 from kafka_rollout.airflow.gates.batch_sensors import BatchTask
-from kafka_rollout.airflow.gates.batch_trigger import GateOf
 from kafka_rollout.airflow.gates.part_trigger import place_of_instance
 from kafka_rollout.airflow.gates.replace_trigger import ReplaceTrigger
 from kafka_rollout.airflow.operators.services import keep_traffic_running
@@ -22,7 +21,7 @@ from kafka_rollout.base.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.control.holds import HeldError
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.roll import loop
-from kafka_rollout.run.projections.open_batches import is_rollback_decided
+from kafka_rollout.run.projections.open_batches import BatchPart, is_rollback_decided
 
 
 class ListBatchesOperator(StepOperator):
@@ -75,7 +74,7 @@ class ReplaceOperator(BatchTask):
     `limit_s`: of the work of one process, in seconds.
     """
 
-    gate = GateOf.BEFORE
+    gate = BatchPart.GATE_BEFORE
     start_from_trigger = True
 
     def __init__(self, *, limit_s: float, **kwargs: Any) -> None:
@@ -122,6 +121,6 @@ class ReplaceOperator(BatchTask):
         except (FatalError, RefusedError) as error:
             self.ask_or_raise(context, ports, batch, error)
         if is_left:
-            self.wait(context, GateOf.BEFORE, resumes=True)
+            self.wait(context, BatchPart.GATE_BEFORE, resumes=True)
         show_waiting(context, "nothing: the nodes are started")
         return {"nodes": list(batch.node_ids)}
