@@ -23,6 +23,11 @@ from tests.leftovers import pytest_unconfigure  # noqa: F401 (a hook)
 from tests.paths import ROOT
 from tests.postgres import Postgres, running_postgres
 from tests.scheduling import pytest_collection_modifyitems, pytest_xdist_make_scheduler  # noqa: F401 (hooks)
+from tests.unfinished import (  # noqa: F401 (hooks)
+    pytest_runtest_logfinish,
+    pytest_runtest_logstart,
+    pytest_terminal_summary,
+)
 
 # No deadline for an example: the machine may be busy. `make test` tries the same examples in every run, so that a
 # failure can be repeated; `make test-full` tries new ones.
