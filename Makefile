@@ -16,6 +16,9 @@ ARGS ?=
 # Four workers for two cores: half of the time, a test waits for brokers. tests/scheduling.py decides which file runs where
 # and in which order.
 WORKERS ?= -n 4 --dist loadfile --no-loadscope-reorder
+# A test that its own time limit cannot end, because it waits in C or because code of others catches the exception: its
+# worker prints the stacks of all threads and exits, pytest-xdist names the test, and a new worker goes on.
+ENDS_HUNG = -o faulthandler_timeout=1100 -o faulthandler_exit_on_timeout=true
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -58,7 +61,7 @@ test-fast: setup ## run the tests that need no Java (about five minutes)
 
 test: setup setup-browser ## run the tests of every area, with real brokers (the larger matrix: test-full)
 	@$(CACHE) 3.4.0 3.4.1 3.9.1 4.0.1 4.1.1 4.2.1 4.3.1 $(NEWEST) agents >/dev/null
-	$(BIN)/python -m pytest $(WORKERS) -m "not full" $(ARGS)
+	$(BIN)/python -m pytest $(WORKERS) -m "not full" $(ENDS_HUNG) $(ARGS)
 
 test-full: setup setup-browser setup-hosts setup-postgres setup-celery ## run all tests with the larger matrix
 	$(BIN)/python -m pytest $(WORKERS) --hypothesis-profile=exploring $(ARGS)

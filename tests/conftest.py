@@ -37,8 +37,9 @@ settings.load_profile("repeatable")
 
 # The ports of a stopped node are free for a while: clusters of other workers must not take them.
 if (worker := os.environ.get("PYTEST_XDIST_WORKER")) is not None:
-    share = 12_000 // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
-    first = 20_000 + share * int(worker.removeprefix("gw"))
+    workers = int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+    share = 12_000 // workers
+    first = 20_000 + share * (int(worker.removeprefix("gw")) % workers)  # gw4 replaces one of four
     os.environ["KAFKA_ROLLOUT_PORTS"] = f"{first}-{first + share - 1}"
 
 # A run that makes copies of its cluster takes a minute longer; tests of rehearsals set it to 1.

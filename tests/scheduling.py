@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from xdist.scheduler import LoadFileScheduling
+from xdist.workermanage import WorkerController
 
 from tests.paths import ROOT
 
@@ -97,6 +98,16 @@ class _FilesAndAirflow(LoadFileScheduling):
             if file.startswith(folder):
                 return folder
         return "airflow" if needs_airflow(ROOT / file) else file
+
+    def remove_node(self, node: WorkerController) -> str | None:
+        """Return the test that ended the worker; a new worker goes on behind it, and does not begin it again."""
+        units = self.assigned_work[node].values()
+        ended_by = next(((unit, test) for unit in units for test, is_done in unit.items() if not is_done), None)
+        if ended_by is not None:
+            unit, test = ended_by
+            unit[test] = True
+        super().remove_node(node)
+        return None if ended_by is None else ended_by[1]
 
 
 def _rank(item: pytest.Item) -> int:
