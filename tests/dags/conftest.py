@@ -200,6 +200,7 @@ def combined(runs: FakeRuns, inventory: Path) -> None:
     runs.world.java = 17
 
 
+_MOST_DEFAULTS = 10  # a gate that never passes is not waited for without an end: its task fails
 ANSWERED_AT = datetime(2025, 11, 21, 4, 0, tzinfo=UTC)
 
 
@@ -215,7 +216,7 @@ def given_answer(option: str, *, who: str = "alice", request: str = "") -> dict[
 
 
 def answer_at_once(monkeypatch: pytest.MonkeyPatch, asked: Asked) -> None:
-    """Answer every request as alice with the next of `asked.answers`, by default with Approve.
+    """Answer every request as alice with the next of `asked.answers`, by default with Approve or Wait on, ten times.
 
     Triggers read the answers as Airflow's records. A gate that waits for the batches before it gives way to them.
     """
@@ -234,7 +235,8 @@ def answer_at_once(monkeypatch: pytest.MonkeyPatch, asked: Asked) -> None:
         asked.offered[place] = tuple(option.label for option in question.options)
         record_question(context, ports, question)
         asked.while_asked(place)
-        option = asked.answers.get(place, ["Approve" if "Approve" in asked.offered[place] else "Wait on"]).pop(0)
+        by_default = ["Approve" if "Approve" in asked.offered[place] else "Wait on"]
+        option = asked.answers.setdefault(place, by_default * _MOST_DEFAULTS).pop(0)
         assert option in asked.offered[place], f"{place} offers {asked.offered[place]}"
         later = timedelta(seconds=len(asked.asked))
         text = text_of(subject, question.body if asked.on_page else body)

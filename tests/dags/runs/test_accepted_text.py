@@ -62,7 +62,7 @@ def test_an_acceptance_that_was_added_to_the_history_lets_no_gate_pass(runs: Fak
     """The last gate of a run passes in the triggerer, and no replacement follows it."""
     gate, forged = "roll.gate_after[2]", list[str]()
     lose_a_group_at_the_start_of(runs.world, 1)
-    runs.answers[gate] = ["Wait on", "Roll back"]
+    runs.answers |= {gate: ["Wait on", "Roll back"], "roll_back.gate_after[0]": ["Accept the log"]}
 
     def forge(place: str) -> None:
         if place != gate or forged:
