@@ -28,7 +28,6 @@ def get_provider_info() -> dict[str, Any]:
             }
         ],
         "operators": _modules(
-            "gates.batch_sensors",
             *(
                 f"operators.{name}"
                 for name in (
