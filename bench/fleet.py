@@ -83,7 +83,8 @@ def copy_runs(clusters: list[str]) -> None:
             for number in range(RUNS):
                 kind = "long" if number >= RUNS - LONG_RUNS else "short"
                 row = known[kind]
-                values = {**row._mapping, "cluster": cluster, "run_id": f"{kind}-{number}", "updated_at": 1e9 + number}
+                values = {**row._mapping, "cluster": cluster, "run_id": f"{kind}-{number}", "number": number + 1}
+                values["updated_at"] = 1e9 + number
                 del values["id"]
                 made = connection.execute(insert(runs).values(values).returning(runs.c.id)).scalar_one()
                 copied = {"made": made, "row": row.id}

@@ -73,8 +73,8 @@ def _record_end(cluster: str, run_id: str, state: str) -> None:
     is_over = end is not None and end.is_newest(events[-1].at)
     if is_over and (lease is None or lease.holder != run_id):
         return
-    lock.end_run(cluster, run_id, f"Airflow ended ({state}) run {run_id}")
-    log.info("Run %s ended and holds no lock of cluster %s.", run_id, cluster)
+    lock.end_run(cluster, run_id, f"Airflow ended ({state}) run {run.number}")
+    log.info("Run %d ended and holds no lock of cluster %s.", run.number, cluster)
     if not is_over:
         run.record(EndedInAirflow(state=state))
 

@@ -49,10 +49,10 @@ ClusterName = Annotated[
 ]
 RunId = Annotated[
     str | None,
-    typer.Option("--run", help="Id of the run to continue, with the options of its last call; default: a new run."),
+    typer.Option("--run", help="Number of the run to continue, with the options of its last call; default: a new run."),
 ]
 AnyRun = Annotated[
-    str | None, typer.Option("--run", help="Id of the run (see `runs list`); default: the run that `status` shows.")
+    str | None, typer.Option("--run", help="Number of the run (see `runs list`); default: the run that `status` shows.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON, and nothing else.")]
 CommandConfig = Annotated[
@@ -162,12 +162,13 @@ def open_ports(
     settings = Settings.from_environment()
     spec = get_cluster(cluster, settings)
     if run is not None:
-        require_run(cluster, run, settings)
+        number, run = run, require_run(cluster, run, settings)
         if command_config is None and (kept := kept or kept_call(cluster, run, settings)).command_config:
             command_config = Path(kept.command_config)
             if not command_config.exists():
                 raise UserError(
-                    f"The last call of run {run} had its credentials in {command_config}, which does not exist here.",
+                    f"The last call of run {number} had its credentials in {command_config}, which does not exist "
+                    "here.",
                     remedy="Name the file: --command-config FILE.",
                 )
             show.name_credentials(command_config)
@@ -176,17 +177,15 @@ def open_ports(
         yield ports, settings, security
 
 
-def require_run(cluster: str, run: str, settings: Settings | None = None) -> None:
-    """Raise UserError, with the newest runs of the cluster, for a run that it does not have."""
-    from kafka_rollout.run.store.history import list_runs
+def require_run(cluster: str, run: str, settings: Settings | None = None) -> str:
+    """Return the id of a run by its number; an id is accepted too. Raises UserError if the cluster does not have it."""
     from kafka_rollout.run.store.opening import database_of
+    from kafka_rollout.run.store.run_names import find_run_id
 
-    known = list_runs(database_of(settings), cluster)
-    if run not in known:
-        raise UserError(
-            f"Cluster {cluster} has no run {run}.",
-            remedy=f"Runs of this cluster: {', '.join(known[:5]) or 'none'}.",
-        )
+    if (found := find_run_id(database_of(settings), cluster, run)) is None:
+        remedy = f"See its runs: kafka-rollout runs list --cluster {cluster}"
+        raise UserError(f"Cluster {cluster} has no run {run}.", remedy=remedy)
+    return found
 
 
 def find_run(cluster: str, run: str | None) -> tuple[str, str, Settings]:
@@ -196,8 +195,7 @@ def find_run(cluster: str, run: str | None) -> tuple[str, str, Settings]:
     settings = Settings.from_environment()
     name = get_cluster(cluster, settings).name
     if run is not None:
-        require_run(name, run, settings)
-        return name, run, settings
+        return name, require_run(name, run, settings), settings
     status = read_status(name, settings)
     if status is None or status.run is None:
         raise UserError(f"Cluster {name} has no run in progress.", remedy="Name a run with --run (see `runs list`).")
@@ -245,7 +243,9 @@ def takes_request(
             named = {one.name for one in shown if _is_named(context, one.parameter)}
             if "named" in gets:
                 given["named"] = frozenset(named)
-            kept = kept_call(given["cluster"], given["run"]) if keeps and given["run"] is not None else None
+            kept = None
+            if keeps and given["run"] is not None:
+                kept = kept_call(given["cluster"], require_run(given["cluster"], given["run"]))
             if kept is not None:
                 left = kept.options.keys() & options.keys() - named - defaults.keys()
                 options |= {name: json.loads(kept.options[name]) for name in left}

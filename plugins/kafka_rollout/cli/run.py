@@ -72,7 +72,7 @@ def run_procedure(
     events = ports.run.events()
     if request.dry_run and (has(events, Approval) or has_acted(events)):
         raise UserError(
-            f"Run {ports.run_id} was approved: a dry run in it would hide what it does.",
+            f"Run {ports.run.number} was approved: a dry run in it would hide what it does.",
             remedy="Omit --run to start a new dry run.",
         )
     services.is_new = not events
@@ -148,7 +148,7 @@ def _interrupted(ports: ClusterPorts, plan: Plan | None) -> StoppedError:
         left = f"Node {last.node_id} was asked to stop and was not started again."
     else:
         left = "No node is stopped by this run."
-    again = "Repeat the command" if not events else f"Repeat the command with --run {ports.run_id}"
+    again = "Repeat the command" if not events else f"Repeat the command with --run {ports.run.number}"
     return StoppedError(
         f"Stopped by Ctrl-C. {left}",
         remedy=f"{again}." if plan is None else f"Continue with: {command_of(Run(ports, plan))}",
@@ -166,14 +166,14 @@ def _stopped(ports: ClusterPorts, *, asks: bool = False) -> int:
 def command_of(run: Run, *, back: bool = False) -> str:
     """Return the command that continues a run. `back`: that rolls it back, whatever it does now."""
     words = ROLLBACK if back else continue_words(RunView.of(run.history.events()), run.plan)
-    command = f"kafka-rollout {words} --cluster {run.plan.cluster} --run {run.ports.run_id}"
+    command = f"kafka-rollout {words} --cluster {run.plan.cluster} --run {run.ports.run.number}"
     return f"{command} {SIGNED}" if words == ROLLBACK else command
 
 
 def _show_next_commands(run: Run) -> None:
     """Show the command that plans again, or after a failed gate the commands for the answers that the DAG offers."""
     plan, events = run.plan, run.history.events()
-    of_run = f"--cluster {plan.cluster} --run {run.ports.run_id}"
+    of_run = f"--cluster {plan.cluster} --run {run.ports.run.number}"
     if plan.release_steps and is_plan_refused(events, plan):
         again = f"{command_of(run)} {SIGNED}"
         say(f"Nothing was changed. Follow the remedies. Then plan again with: {again}", err)
@@ -250,7 +250,7 @@ def _stopped_batch(run: Run) -> tuple[Roll, BatchStep]:
             if act is not None and (act.release_step, act.node_id) in batch.key:
                 return roll, batch
     raise UserError(
-        f"Run {run.ports.run_id} has not stopped a node, so there is no node to start again.",
+        f"Run {run.ports.run.number} has not stopped a node, so there is no node to start again.",
         remedy=f"Continue the run: {command_of(run)}",
     )
 

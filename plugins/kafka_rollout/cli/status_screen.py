@@ -76,7 +76,7 @@ def follow(
 
     clock = clock or SystemClock()
     ends_at = None if timeout_s is None else clock.monotonic() + timeout_s
-    state = "unknown"
+    state, number = "unknown", run_id
     try:
         while True:
             try:
@@ -84,20 +84,20 @@ def follow(
                 on_status(found, run)
                 if is_reached(found.phase, until):
                     return found
-                state = _words(found.phase)
+                state, number = _words(found.phase), str(run.number)
             except TransientError as error:
                 on_problem(str(error))
             left = POLL_S if ends_at is None else ends_at - clock.monotonic()
             if left <= 0:
                 raise TransientError(
-                    f"After {duration(timeout_s or 0)}, the state of run {run_id} is still: {state}.",
+                    f"After {duration(timeout_s or 0)}, the state of run {number} is still: {state}.",
                     remedy=f"See `kafka-rollout status --cluster {cluster}`, or wait again.",
                 )
             clock.sleep(min(POLL_S, left))
     except KeyboardInterrupt:
         raise StoppedError(
-            f"Stopped by Ctrl-C. Run {run_id} continues: only this command ended.",
-            remedy=f"Follow it again with `kafka-rollout status --watch --cluster {cluster} --run {run_id}`.",
+            f"Stopped by Ctrl-C. Run {number} continues: only this command ended.",
+            remedy=f"Follow it again with `kafka-rollout status --watch --cluster {cluster} --run {number}`.",
         ) from None
 
 
@@ -184,7 +184,8 @@ def _plain_lines(found: ClusterStatus) -> Iterator[str]:
     yield f"Lock: {_lock_text(found)}"
     if found.run:
         by = f" by {found.started_by}" if found.started_by else ""
-        yield f"Run: {found.run}, started {_times(found.started)}{by}, last event {_times(found.updated)}"
+        number = found.number or found.run
+        yield f"Run: {number}, started {_times(found.started)}{by}, last event {_times(found.updated)}"
 
 
 def _unsaid(condition: StatusCondition, why: str) -> str:
@@ -202,7 +203,8 @@ def _lock_text(found: ClusterStatus) -> str:
     if found.lock is None:
         return "no run holds it"
     purpose = f" ({found.lock.purpose.rstrip('.')})" if found.lock.purpose else ""
-    return f"{found.lock.holder or 'a run that you cannot read'} until {_times(found.lock.expires)}{purpose}"
+    holder = found.lock.number or found.lock.holder
+    return f"{f'run {holder}' if holder else 'a run that you cannot read'} until {_times(found.lock.expires)}{purpose}"
 
 
 def _times(at: str | None) -> str:

@@ -126,6 +126,8 @@ class LockStatus:
     """`holder` and `purpose` are empty for a reader without the right to see the run."""
 
     holder: str
+    number: int | None
+    """Of the run; None before its first event, too."""
     purpose: str
     expires: str
 
@@ -145,6 +147,9 @@ class ClusterStatus:
     phase: Phase
     needs_human: bool
     run: str | None = None
+    """Its id, for programs and links."""
+    number: int | None = None
+    """What the run is called."""
     dag: str | None = None
     kind: str | None = None
     source_release: str | None = None
@@ -190,6 +195,8 @@ class RunState:
     """A run as it was read."""
 
     run_id: str
+    number: int = 0
+    """What it is called, in texts and commands; 0 before its first event."""
     view: RunView = field(default_factory=RunView)
     plan: Plan | None = None
     end: RunEnd | None = None
@@ -202,6 +209,10 @@ class RunState:
     """The command that continues it in a shell."""
     problem: str = ""
     """Why its history cannot be read; then the other fields are empty."""
+
+    @property
+    def name(self) -> str:
+        return f"run {self.number or self.run_id}"
 
     @property
     def current_end(self) -> RunEnd | None:
@@ -313,18 +324,31 @@ def build_status(
 
     `runs`: those that the reader can see, the last changed first. `problem`: why the lock cannot be read.
     """
-    known = lock is not None and any(one.run_id == lock.holder for one in runs)
-    return status_of(cluster, choose_run(runs, now), lock, now, known=known, problem=problem)
+    holder = next((one for one in runs if lock is not None and one.run_id == lock.holder), None)
+    number = None if holder is None else holder.number or None
+    chosen = choose_run(runs, now)
+    return status_of(cluster, chosen, lock, now, number=number, known=holder is not None, problem=problem)
 
 
 def status_of(
-    cluster: str, run: RunState | None, lock: Lock | None, now: float, *, known: bool = True, problem: str = ""
+    cluster: str,
+    run: RunState | None,
+    lock: Lock | None,
+    now: float,
+    *,
+    number: int | None,
+    known: bool = True,
+    problem: str = "",
 ) -> ClusterStatus:
-    """Return the status of a cluster by one of its runs. `known`: the reader can see the run that holds the lock."""
+    """Return the status of a cluster by one of its runs.
+
+    `number`: of the run that holds the lock. `known`: the reader can see it.
+    """
     shown_lock = None
     if lock is not None:
         shown_lock = LockStatus(
             holder=lock.holder if known else "",
+            number=number if known else None,
             purpose=lock.purpose if known else "",
             expires=iso(lock.expires_at),
         )
@@ -350,6 +374,7 @@ def status_of(
         phase=phase,
         needs_human=phase in NEEDS_HUMAN or bool(problem),
         run=run.run_id,
+        number=run.number or None,
         dag=dag_id or None,
         kind=None if planned is None else planned.run_of.value,
         source_release=None if planned is None else str(planned.source),
@@ -593,16 +618,15 @@ def _must_be_signed(run: RunState) -> bool:
 
 
 def _next_action(cluster: str, run: RunState, phase: Phase, asked: Asked | None, dag_id: str) -> str:
-    where = f"--cluster {cluster} --run {run.run_id}"
+    where = f"--cluster {cluster} --{run.name}"
     if run.problem:
         return f"Check the history: `kafka-rollout runs report {where}`."
     if asked is not None and asked.terminal is not None:
         return f"{', '.join(asked.users)}: answer at the terminal of {asked.terminal}."
     if asked is not None:
-        page = f"Open the required actions of run {run.run_id} of the DAG {dag_id} in Airflow"
-        return f"{page} and answer: {', '.join(asked.options)}."
+        return f"Open the page of the cluster in Airflow and answer: {', '.join(asked.options)}."
     continues = (
-        f"Clear {run.view.cleared} of run {run.run_id} of the DAG {dag_id} in Airflow"
+        f"Clear {run.view.cleared} of {run.name} of the DAG {dag_id} in Airflow"
         if dag_id and run.view.state_in_airflow != "deleted"
         else f"Continue with `kafka-rollout {run.command} {where}{_more_words(run)}`"
     )

@@ -88,8 +88,8 @@ class FleetRow:
     check: LastCheck | None = None
     waits_for: tuple[str, ...]
     """Requests without an answer."""
-    in_progress: tuple[str, ...]
-    """Ids of runs."""
+    in_progress: tuple[int, ...]
+    """Numbers of runs."""
     releases_behind: int | None = None
     """Releases of the catalogue above the oldest running one."""
     newest_patch: str | None = None
@@ -152,7 +152,7 @@ def row_of_runs(
         cluster=cluster,
         owner="",
         waits_for=tuple(subject_of(asked) for asked in questions if asked is not None),
-        in_progress=tuple(run_id for run_id, phase in phases.items() if phase in WORKING | WAITS),
+        in_progress=tuple(run.number for run in runs if phases[run.run_id] in WORKING | WAITS),
         newest_release=str(max(catalogue)),
     )
     if status is None:
@@ -263,7 +263,7 @@ def _next_action(row: FleetRow, status: ClusterStatus | None) -> str:
     if status is not None and status.needs_human:
         return status.next_action
     if row.in_progress:
-        return f"No action is needed: run {few(row.in_progress)} continues by itself."
+        return f"No action is needed: run {few(map(str, row.in_progress))} continues by itself."
     if row.releases is None:
         return f"Check the cluster: `kafka-rollout check {where}`."
     if row.problems:
@@ -364,7 +364,7 @@ COLUMNS = (
     Column(id="state", title="State", text=lambda row: (row.phase or UNKNOWN).replace("-", " ")),
     Column(id="next", title="Next action", text=lambda row: row.next_action),
     Column(id="waits", title="Waits for", text=lambda row: "; ".join(row.waits_for) or "–"),
-    Column(id="runs", title="In progress", text=lambda row: ", ".join(row.in_progress) or "–"),
+    Column(id="runs", title="In progress", text=lambda row: ", ".join(map(str, row.in_progress)) or "–"),
     Column(id="release", title="Release", text=_release),
     Column(id="level", title="metadata.version", text=_level),
     Column(

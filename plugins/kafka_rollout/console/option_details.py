@@ -15,6 +15,7 @@ from kafka_rollout.base.durations import duration
 from kafka_rollout.base.findings import Finding, Severity
 from kafka_rollout.base.time_limits import WITHOUT_QUORUM_S
 from kafka_rollout.base.wording import count, few
+from kafka_rollout.console.cluster_status import RunState
 from kafka_rollout.console.downgrade_options import (
     FRESH_S,
     LOADS,
@@ -49,7 +50,6 @@ from kafka_rollout.report.check_report import Result
 from kafka_rollout.run.events import Observed, Planned
 from kafka_rollout.run.projections.observations import Observation
 from kafka_rollout.run.step_events import Finalized, LiveLowered
-from kafka_rollout.run.view import RunView
 
 LISTED = 5  # kinds of records per log, and partitions per kind
 
@@ -80,7 +80,7 @@ class OptionFacts:
     """By name of a scan, at least the newest one and those of `scans_to_compare`."""
     checks: Sequence[StoredCheck] = ()
     """Oldest first."""
-    runs: Mapping[str, RunView]
+    runs: Sequence[RunState]
     """Run id → events, the last changed run first."""
     sees_scans: bool = True
     """False if the reader cannot read scans and checks."""
@@ -156,7 +156,8 @@ class LastPlan:
     """The newest plan of a downgrade to the release."""
 
     at: float
-    run_id: str
+    run: int
+    """Number of the run."""
     blockers: tuple[str, ...]
     """Findings as text."""
 
@@ -436,7 +437,7 @@ def _outage(facts: OptionFacts, name: Lowering) -> str:
     if name is Lowering.ONLINE:
         return "None is expected: one node at a time is stopped, and its partitions have other replicas in sync."
     if name is Lowering.LIVE:
-        measured = [one.without_controller_s for run in facts.runs.values() for one in run.all(LiveLowered)]
+        measured = [one.without_controller_s for run in facts.runs for one in run.view.all(LiveLowered)]
         past = f" An earlier live downgrade took {span(measured[0])}." if measured else ""
         least = absence_estimate(spec, [0] * len(spec.controllers)).total_s
         return (
@@ -445,7 +446,7 @@ def _outage(facts: OptionFacts, name: Lowering) -> str:
         )
     replicas = 0 if facts.observation is None else facts.observation.observed.partitions
     estimate = outage_estimate(spec, [], replicas, forced_after_s=WITHOUT_QUORUM_S)
-    took = [one.seconds for run in facts.runs.values() for one in run.outages if one.seconds is not None]
+    took = [one.seconds for run in facts.runs for one in run.view.outages if one.seconds is not None]
     past = f" An earlier one took {span(took[0])}." if took else ""
     return (
         f"The whole cluster, at least {expected(estimate.total_s, estimate.longest_s)}; more by metadata log and "
@@ -453,8 +454,8 @@ def _outage(facts: OptionFacts, name: Lowering) -> str:
     )
 
 
-def _takes(node_steps: int, runs: Mapping[str, RunView]) -> str:
-    done = [seconds for run in runs.values() for seconds in run.undisturbed_seconds]
+def _takes(node_steps: int, runs: Sequence[RunState]) -> str:
+    done = [seconds for run in runs for seconds in run.view.undisturbed_seconds]
     seconds = median(done) if done else NODE_S + Request().soak_s
     source = f"as {count(len(done), 'node step')} of earlier runs took" if done else "assumed, soak included"
     return (
@@ -529,19 +530,19 @@ def _why_changed(
 def _level_changes(facts: OptionFacts, catalogue: Catalogue, release: Release) -> list[OptionChange]:
     known = catalogue.get(release).features
     done = sorted(
-        ((event, run_id) for run_id, run in facts.runs.items() for event in run.all(Finalized)),
+        ((event, run) for run in facts.runs for event in run.view.all(Finalized)),
         key=lambda one: one[0].at,
     )
     fits: dict[str, bool] = {}
     found = []
-    for event, run_id in done:
+    for event, run in done:
         for feature, level in event.levels.items():
             most = known[feature].supported.max if feature in known else 0
             if (level <= most) is not fits.get(feature, True):
                 fits[feature] = level <= most
                 verb = "supports it" if level <= most else f"supports at most {most}, so it must be lowered first"
-                told = f"Run {run_id} finalized {feature} at {level}; {release} {verb}."
-                found.append(OptionChange(at=event.at, state=None, sentence=told, run_id=run_id))
+                told = f"Run {run.number} finalized {feature} at {level}; {release} {verb}."
+                found.append(OptionChange(at=event.at, state=None, sentence=told, run_id=run.run_id))
     return found
 
 
@@ -560,9 +561,9 @@ def _of_methods(checks: Sequence[StoredCheck]) -> tuple[OptionChange, ...]:
 
 def _last_plan(facts: OptionFacts, release: Release) -> LastPlan | None:
     plans = [
-        LastPlan(at=event.at, run_id=run_id, blockers=event.blockers)
-        for run_id, run in facts.runs.items()
-        for event in run.all(Planned)
+        LastPlan(at=event.at, run=run.number, blockers=event.blockers)
+        for run in facts.runs
+        for event in run.view.all(Planned)
         if event.run_of is RunOf.DOWNGRADE and event.target == release
     ]
     return max(plans, key=lambda plan: plan.at, default=None)

@@ -191,6 +191,8 @@ class Console:
     """One run."""
 
     run_id: str
+    number: int
+    """What the run is called."""
     title: str
     """Kind and releases."""
     phase: Phase
@@ -232,6 +234,7 @@ def build_console(run: RunState, status: ClusterStatus, lines: Sequence[TimedLin
     planned = view.newest(Planned)
     return Console(
         run_id=run.run_id,
+        number=run.number,
         title=title_of(view.run_of, run.plan, planned),
         phase=phase,
         needs_human=phase in NEEDS_HUMAN,

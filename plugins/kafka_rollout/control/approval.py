@@ -92,32 +92,34 @@ def refuse_starter(ports: ReadPorts, by: str, responder: Responder | None) -> No
             of_type = f"is of the type {begun.run_type}" if begun.run_type else "is of an unknown type"
             why = "was cleared and planned again" if begun.clears else of_type
             raise RefusedError(
-                f"Run {ports.run_id} {why}, so {begun.triggered_by or 'its user'} did not start it, and cluster "
+                f"Run {ports.run.number} {why}, so {begun.triggered_by or 'its user'} did not start it, and cluster "
                 f"{ports.cluster.name} requires four eyes.",
                 remedy="Trigger a new run by hand.",
             )
     if began and len(events_of(events, Planned)) > 1:  # of a clear that Airflow does not count, too
         raise RefusedError(
-            f"Run {ports.run_id} was planned again, so {began[0].triggered_by or 'its user'} did not start this plan, "
-            f"and cluster {ports.cluster.name} requires four eyes.",
+            f"Run {ports.run.number} was planned again, so {began[0].triggered_by or 'its user'} did not start this "
+            f"plan, and cluster {ports.cluster.name} requires four eyes.",
             remedy="Trigger a new run by hand.",
         )
     starters = _starters(ports.cluster, events)
     if not starters:
         raise RefusedError(
-            f"Run {ports.run_id} has no record of who started it, and cluster {ports.cluster.name} requires four eyes.",
+            f"Run {ports.run.number} has no record of who started it, and cluster {ports.cluster.name} requires four "
+            "eyes.",
             remedy="Start a new run as a named user.",
         )
     if starters & _names(by, responder):
         raise RefusedError(
-            f"{by} started run {ports.run_id} and cannot approve it: cluster {ports.cluster.name} requires four eyes.",
+            f"{by} started run {ports.run.number} and cannot approve it: cluster {ports.cluster.name} requires four "
+            "eyes.",
             remedy="Have another approver answer.",
         )
     named = [begun.triggered_by for begun in began if begun.triggered_by not in ports.cluster.approvers]
     if named and (responder is None or responder.channel is not Channel.AIRFLOW):
         raise RefusedError(
-            f"The starter of run {ports.run_id}, {named[0] or '(unknown)'}, is known by name only, so {by} can be the "
-            f"same user, and cluster {ports.cluster.name} requires four eyes.",
+            f"The starter of run {ports.run.number}, {named[0] or '(unknown)'}, is known by name only, so {by} can be "
+            f"the same user, and cluster {ports.cluster.name} requires four eyes.",
             remedy="Answer in Airflow. In a run that was taken over, roll back, or start a new run at a shell.",
         )
 
@@ -158,8 +160,8 @@ def refuse_rejected(ports: ReadPorts, what: ApprovalOf) -> None:
     for given in events_of(ports.run.events(), Approval):
         if given.decision == Decision.REJECTED and given.what in {what, ApprovalOf.ROLL}:
             raise RefusedError(
-                f"{given.by} rejected the {given.what.noun()} of run {ports.run_id}, and cluster {ports.cluster.name} "
-                "requires four eyes.",
+                f"{given.by} rejected the {given.what.noun()} of run {ports.run.number}, and cluster "
+                f"{ports.cluster.name} requires four eyes.",
                 remedy="Start a new run. Another user then approves it.",
             )
 
@@ -289,14 +291,14 @@ def require_approval(run: Run, what: ApprovalOf) -> Approval:
     given = newest_decision(events, what, run.plan.hash)
     if given is None:
         raise RefusedError(
-            f"The {what.noun(run.plan.direction)} of run {run.ports.run_id} on cluster {run.plan.cluster} is not "
+            f"The {what.noun(run.plan.direction)} of run {run.ports.run.number} on cluster {run.plan.cluster} is not "
             "approved.",
             remedy="Ask an approver to approve it first.",
         )
     if given.decision != Decision.APPROVED:
         raise RefusedError(
-            f"{given.by} answered '{given.decision}' to the {what.noun(run.plan.direction)} of run {run.ports.run_id}: "
-            f"{given.reason}",
+            f"{given.by} answered '{given.decision}' to the {what.noun(run.plan.direction)} of run "
+            f"{run.ports.run.number}: {given.reason}",
             remedy="Solve the cause, then request the approval again.",
         )
     refuse_unproved(run.ports, given)
@@ -403,7 +405,7 @@ def take_over_run(ports: ClusterPorts, by: str | None, responder: Responder, *, 
         return
     if not (wanted and by):
         raise RefusedError(
-            f"Run {ports.run_id} belongs to the DAG {dag_id}.",
+            f"Run {ports.run.number} belongs to the DAG {dag_id}.",
             remedy="Continue it in Airflow. If Airflow cannot continue it, an approver can take it over: add "
             "--take-over --as NAME.",
         )

@@ -77,7 +77,7 @@ def offline_facts(run: ReadRun, estimated: OutageEstimate) -> tuple[str, ...]:
         f"{WITHOUT_QUORUM_S:.0f} s the run kills its process. The outage grows by this time and by the log recovery at "
         "the next start.",
         *_order(run.cluster),
-        f"Undo command: kafka-rollout {ROLLBACK} --cluster {run.plan.cluster} --run {run.ports.run_id} {SIGNED}",
+        f"Undo command: kafka-rollout {ROLLBACK} --cluster {run.plan.cluster} --run {run.ports.run.number} {SIGNED}",
     )
 
 

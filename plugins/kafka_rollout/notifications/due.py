@@ -160,6 +160,8 @@ class RunHistory:
     """A run as it was read."""
 
     run_id: str
+    number: int
+    """What it is called."""
     view: RunView
     end: RunEnd | None = None
     """None without a report."""
@@ -281,6 +283,9 @@ class _Maker:
     def view(self) -> RunView:
         return self.run.view
 
+    def tell(self, what: str) -> str:
+        return f"Run {self.run.number} {what}."
+
     def make(self, kind: NotificationKind, number: int | str, at: float, headline: str, **more: object) -> Notification:
         """`number`: tells this event of the run from others of its kind."""
         fields = {"dag_id": self.view.dag_id, "run_id": self.run.run_id, "page": Page.RUN, **more}
@@ -317,7 +322,7 @@ class _Maker:
         }
         wants = "a decision" if decides else "an approval"
         kind = NotificationKind.DECISION_PENDING if decides else NotificationKind.APPROVAL_PENDING
-        yield self.make(kind, number, asked.at, f"A run waits for {wants}.", **more)
+        yield self.make(kind, number, asked.at, self.tell(f"waits for {wants}"), **more)
         reminds = min(times.before_expiry_s, (asked.answer_by - asked.at) / 4)
         if asked.answer_by and now >= asked.answer_by - reminds:
             left = f"The request for {wants} expires in {duration(asked.answer_by - now)}."
@@ -368,11 +373,13 @@ class _Maker:
             case "finished" | "rolled_not_finalized":
                 is_whole = end.outcome == "finished"
                 more["remedy"] = "No action is needed." if is_whole else "Start a run that finalizes the levels."
-                return self.make(NotificationKind.FINISHED, self.view.attempts, end.ended_at, "A run finished.", **more)
+                return self.make(
+                    NotificationKind.FINISHED, self.view.attempts, end.ended_at, self.tell("finished"), **more
+                )
             case "rolled_back":
                 more["remedy"] = "Correct the cause that the report names, then start a new run."
                 return self.make(
-                    NotificationKind.ROLLED_BACK, self.view.attempts, end.ended_at, "A run was rolled back.", **more
+                    NotificationKind.ROLLED_BACK, self.view.attempts, end.ended_at, self.tell("was rolled back"), **more
                 )
         if self.view.ended_by_operator:
             return self.paused(end.ended_at, end.sentence, page)
@@ -382,18 +389,20 @@ class _Maker:
         changed = "" if self.view.has_acted else "It changed nothing."
         remedy = f"Read the reason, fix the cause, then continue the run: {self._way_on}."
         more = {"sentences": _listed(why, changed), "remedy": remedy, "page": page}
-        return self.make(NotificationKind.RUN_FAILED, self.view.attempts, at, "A run failed.", **more)
+        return self.make(NotificationKind.RUN_FAILED, self.view.attempts, at, self.tell("failed"), **more)
 
     @property
     def _way_on(self) -> str:
         if self.view.dag_id:
             return f"clear {self.view.cleared} in Airflow"
-        return f"use --run {self.run.run_id} in the shell"
+        return f"use --run {self.run.number} in the shell"
 
     def paused(self, at: float, why: str, page: Page = Page.RUN) -> Notification:
         remedy = f"Continue the run ({self._way_on}), or roll it back. Until then the cluster stays between two states."
         more = {"sentences": _listed(why), "remedy": remedy, "page": page}
-        return self.make(NotificationKind.RUN_PAUSED, self.view.attempts, at, "A run stopped before its end.", **more)
+        return self.make(
+            NotificationKind.RUN_PAUSED, self.view.attempts, at, self.tell("stopped before its end"), **more
+        )
 
 
 def _waits_since(gate: GateHistory) -> float | None:

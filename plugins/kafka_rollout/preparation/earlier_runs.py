@@ -40,7 +40,7 @@ EARLIER_RUNS_CHECK = Check(
 )
 
 
-_OF_CLUSTER = " of cluster "  # in the ids of `events_by_other_run`
+_OF_CLUSTER = " of cluster "  # in the keys of `events_by_other_run`
 
 
 def check_earlier_runs(ports: ReadPorts, changes: Iterable[FeatureChange]) -> Checked:
@@ -48,8 +48,8 @@ def check_earlier_runs(ports: ReadPorts, changes: Iterable[FeatureChange]) -> Ch
     if not raises_level(changes):
         return EARLIER_RUNS_CHECK.ran(unless="No level is raised.")
     return EARLIER_RUNS_CHECK.ran(
-        DIFFERENCES_NOT_ACCEPTED.found(f"run {run_id}", few_sentences(found.values()), covers=found)
-        for run_id, found in _left_open_by_run(ports).items()
+        DIFFERENCES_NOT_ACCEPTED.found(f"run {number}", few_sentences(found.values()), covers=found)
+        for number, found in _left_open_by_run(ports).items()
     )
 
 
@@ -77,27 +77,27 @@ def refuse_unaccepted_of_runs(run: Run) -> None:
 
 
 def _left_open_by_run(ports: ReadPorts) -> Mapping[str, Mapping[str, str]]:
-    """Return run id → line → sentence, of what the run left open and no approver of another run accepted. A line names
+    """Return number → line → sentence, of what the run left open and no approver of another run accepted. A line names
     its run, so that an acceptance is about one run. It names the cluster of the run if the run that asked had another
     name for it."""
     histories = ports.run.events_by_other_run(*EVENTS_READ)
-    known = {run_id: find_accepted_lines(events) for run_id, events in histories.items() if events is not None}
+    known = {number: find_accepted_lines(events) for number, events in histories.items() if events is not None}
 
-    def named(run_id: str) -> tuple[str, str]:
-        own, _, cluster = run_id.partition(_OF_CLUSTER)
+    def named(number: str) -> tuple[str, str]:
+        own, _, cluster = number.partition(_OF_CLUSTER)
         return own, cluster or ports.cluster.name
 
-    def is_accepted(run_id: str, one: str) -> bool:
-        own, cluster = named(run_id)
+    def is_accepted(number: str, one: str) -> bool:
+        own, cluster = named(number)
         return any(
             f"Run {own if named(reader)[1] == cluster else f'{own}{_OF_CLUSTER}{cluster}'}: {one}" in lines
             for reader, lines in known.items()
         )
 
     found = dict[str, Mapping[str, str]]()
-    for run_id, events in histories.items():
+    for number, events in histories.items():
         sentences = (UNREAD,) if events is None else find_left_open(events)
-        lines = {f"Run {run_id}: {one}": one for one in sentences}
-        if left := {line: one for line, one in lines.items() if not is_accepted(run_id, one)}:
-            found[run_id] = left
+        lines = {f"Run {number}: {one}": one for one in sentences}
+        if left := {line: one for line, one in lines.items() if not is_accepted(number, one)}:
+            found[number] = left
     return found

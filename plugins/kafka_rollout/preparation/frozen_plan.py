@@ -66,7 +66,8 @@ def check_plan(ports: ReadPorts, plan_hash: str) -> Plan:
     again = "Start a new run: it plans from the current state."
     if plan.hash != plan_hash:
         raise RefusedError(
-            f"The plan of run {ports.run_id} is not the approved plan (hash {plan.hash[:12]}, not {plan_hash[:12]}).",
+            f"The plan of run {ports.run.number} is not the approved plan (hash {plan.hash[:12]}, not "
+            f"{plan_hash[:12]}).",
             remedy=again,
         )
     if plan.cluster != ports.cluster.name:

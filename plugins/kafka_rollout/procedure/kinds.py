@@ -514,6 +514,7 @@ def build_report_of_run(run: Run, *, dry_run: bool = False, procedure: Procedure
     steps = step_lines(procedure, view, run.plan)
     state = RunState(
         run_id=run.ports.run_id,
+        number=run.history.number,
         view=view,
         plan=run.plan,
         end=RunEnd(outcome=report.outcome, sentence=report.sentence, ended_at=report.ended_at),

@@ -412,14 +412,14 @@ class Runner:
         asked = self.request.accepted_topics
         if not set(asked) <= set(plan.accept_unavailable):
             raise UserError(
-                f"The plan of run {self.ports.run_id} does not accept that these topics are unavailable: "
+                f"The plan of run {self.ports.run.number} does not accept that these topics are unavailable: "
                 f"{', '.join(sorted(set(asked) - set(plan.accept_unavailable)))}.",
                 remedy="Start a new run to accept them.",
             )
         most, batches = self.request.max_batch_size, [one for step in plan.release_steps for one in step.batches]
         if most > 1 and plan.release_steps and (not batches or max(len(one.node_ids) for one in batches) > most):
             raise UserError(
-                f"The plan of run {self.ports.run_id} was not made with batches of at most {most} nodes.",
+                f"The plan of run {self.ports.run.number} was not made with batches of at most {most} nodes.",
                 remedy="Omit --max-batch-size, or start a new run.",
             )
         if self.results.get("scanned") and plan.release_steps and not has_stopped_nodes(self.ports.run.events()):
@@ -430,7 +430,7 @@ class Runner:
         kept = procedure_of(self.ports.run.events())
         if kept.name != self.procedure.name or (self.request.target and plan.target != self.request.target):
             raise UserError(
-                f"Run {self.ports.run_id} is a {kept.name} run to {plan.target}.",
+                f"Run {self.ports.run.number} is a {kept.name} run to {plan.target}.",
                 remedy="Omit --run to start a new run.",
             )
 
@@ -441,7 +441,7 @@ class Runner:
             if asked != planned:
                 option = next(one.option for one in declared_fields(type(self.request)) if one.name == name)
                 raise UserError(
-                    f"The plan of run {self.ports.run_id} was made with another value of {option}: "
+                    f"The plan of run {self.ports.run.number} was made with another value of {option}: "
                     f"{planned if planned or planned == 0 else 'none'}.",
                     remedy=f"Omit {option}, or start a new run.",
                 )

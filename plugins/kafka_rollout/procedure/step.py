@@ -104,7 +104,7 @@ class StepCall:
     def plan(self) -> Plan:
         """The run's frozen plan. Raises UserError before the plan is made."""
         if self.plan_or_none is None:
-            raise UserError(f"Run {self.ports.run_id} has no plan.", remedy="Start a new run.")
+            raise UserError(f"Run {self.ports.run.number} has no plan.", remedy="Start a new run.")
         return self.plan_or_none
 
     @property

@@ -121,6 +121,7 @@ def build_report(run: Run, *, dry_run: bool = False, proofs: Sequence[GateKind] 
     ended = began if view.last_at is None else view.last_at
     return RunReport(
         run_id=run.ports.run_id,
+        run=run.history.number,
         cluster=run.plan.cluster,
         cluster_id=run.plan.cluster_id,
         direction=run.plan.direction,

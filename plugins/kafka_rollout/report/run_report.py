@@ -243,6 +243,8 @@ class RunReport:
 
     format: int = FORMAT
     run_id: str
+    run: int
+    """The number of the run."""
     cluster: str
     cluster_id: str
     direction: Direction

@@ -474,7 +474,7 @@ def _refuse_unread_logs(run: Run, release_step: ReleaseStep, sentences: Sequence
         raise TransientError(
             error.sentence,
             remedy=f"{error.remedy} Or approve the rollback again: the request lists what could not be read, and its "
-            f"approval accepts it (kafka-rollout {ROLLBACK} --cluster {run.plan.cluster} --run {run.ports.run_id} "
+            f"approval accepts it (kafka-rollout {ROLLBACK} --cluster {run.plan.cluster} --run {run.ports.run.number} "
             f"{SIGNED}; a run of a DAG needs --take-over, too).",
         ) from error
     _record_unread(run, release_step, sentences)

@@ -24,6 +24,7 @@ class MemoryRunStore:
     _fingerprints: Mapping[int, str] = field(default_factory=dict)
     _events: list[Event] = field(default_factory=list)
     _documents: dict[str, Any] = field(default_factory=dict)
+    number: int = 0
 
     def save_plan(self, plan: Plan) -> None:
         self._plan = plan

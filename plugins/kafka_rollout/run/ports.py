@@ -19,6 +19,11 @@ from kafka_rollout.run.traffic import TrafficVerdict
 class RunQueries(Protocol):
     """What is stored of one run: plan, events, states of nodes before their stops, documents."""
 
+    @property
+    def number(self) -> int:
+        """What the run is called: from 1, in each cluster. Its id is for Airflow and for programs."""
+        ...
+
     def load_plan(self) -> Plan: ...
     def load_before_stop(self, release_step: str, node_id: int) -> BeforeStop | None: ...
     def load_fingerprints(self) -> Mapping[int, str]: ...
@@ -31,8 +36,8 @@ class RunQueries(Protocol):
         ...
 
     def events_by_other_run(self, *kinds: type[Event]) -> Mapping[str, tuple[Event, ...] | None]:
-        """Run id → the events of these kinds, oldest first, of all other runs of the Kafka cluster, with its name then
-        if that differs. None for a history that lacks an event, or has a damaged one."""
+        """Number of the run → the events of these kinds, oldest first, of all other runs of the Kafka cluster, with its
+        name then if that differs. None for a history that lacks an event, or has a damaged one."""
         ...
 
     def known_claims(self, nonces: Collection[str]) -> frozenset[str] | None:

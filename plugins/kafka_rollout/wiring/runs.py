@@ -100,7 +100,7 @@ def read_run_in_progress(cluster: str, settings: Settings) -> RunInProgress | No
     step = status.step or ("" if lock is None else lock.purpose.rstrip("."))
     node = "" if status.node is None else f"release step {status.node.release_step}"
     return RunInProgress(
-        run_id=status.run or ("" if lock is None else lock.holder),
+        name=str(status.number or status.run or ("" if lock is None else lock.holder)),
         by=status.started_by or "",
         since=status.started or ("" if lock is None else iso(lock.acquired_at)),
         doing=", ".join(filter(None, (status.phase.value, status.way, step, node))),
@@ -161,7 +161,8 @@ def read_run_status(cluster: str, run_id: str, settings: Settings) -> tuple[Clus
     lock = open_lock(settings).holder(cluster)
     run = replace(read_run(cluster, run_id, settings)[0], has_lock=lock is not None and lock.holder == run_id)
     run = with_process(cluster, run, settings)
-    return status_of(cluster, run, lock, time.time()), run
+    number = None if lock is None else open_run(cluster, lock.holder, settings).number
+    return status_of(cluster, run, lock, time.time(), number=number), run
 
 
 def with_process(cluster: str, run: RunState, settings: Settings) -> RunState:
@@ -243,7 +244,7 @@ def _read(cluster: str, run_id: str, settings: Settings, version: str, known: _R
             with suppress(RolloutError):  # none yet
                 plan = store.load_plan()
     except RolloutError as error:
-        run = RunState(run_id=run_id, problem=str(error))
+        run = RunState(run_id=run_id, number=store.number, problem=str(error))
         return _Read(version="", history=history, run=run, dag_id=dag_id)
     if known is not None and not history.has_documents and history.version == known.history.version:
         return replace(known, version=version)
@@ -253,7 +254,7 @@ def _read(cluster: str, run_id: str, settings: Settings, version: str, known: _R
     kind = KINDS[view.run_of]
     steps = step_lines(kind.procedure, view, plan)
     command = kind.command if plan is None else continue_words(view, plan)
-    run = RunState(run_id=run_id, view=view, plan=plan, end=end, steps=steps, command=command)
+    run = RunState(run_id=run_id, number=history.number, view=view, plan=plan, end=end, steps=steps, command=command)
     return _Read(version=version, history=history, run=run, dag_id=dag_id)
 
 
@@ -295,17 +296,19 @@ def request_control(cluster: str, run_id: str, asked: ControlAsked, settings: Se
     """
     status, run = read_run_status(cluster, run_id, settings)
     if run.problem:
-        raise RefusedError(f"The history of run {run_id} cannot be read. {run.problem}", remedy=status.next_action)
+        raise RefusedError(f"The history of run {run.number} cannot be read. {run.problem}", remedy=status.next_action)
     if status.phase in ENDED:
-        raise RefusedError(f"Run {run_id} of cluster {cluster} has ended.", remedy=status.next_action)
+        raise RefusedError(f"Run {run.number} of cluster {cluster} has ended.", remedy=status.next_action)
     pause, stop = run.view.pause, find_stop(run.view.events)
     if isinstance(asked, PauseAsked) and pause is not None:
-        raise RefusedError(f"Run {run_id} is already {pause.text}, since {iso(pause.at)}.", remedy="Resume or stop it.")
+        raise RefusedError(
+            f"Run {run.number} is already {pause.text}, since {iso(pause.at)}.", remedy="Resume or stop it."
+        )
     is_fenced, history, lock = run.is_fenced, open_run(cluster, run_id, settings), open_lock(settings, call=NEWEST_CALL)
     if isinstance(asked, ResumeAsked) and not run.has_lock:  # a stop can be killed before it is in the history
         is_fenced = is_fenced or lock.is_fenced(cluster, run_id)
     if isinstance(asked, ResumeAsked) and pause is None and stop is None and not is_fenced:
-        raise RefusedError(f"Run {run_id} is not paused.", remedy=status.next_action)
+        raise RefusedError(f"Run {run.number} is not paused.", remedy=status.next_action)
     if isinstance(asked, ResumeAsked) and is_fenced:
         lock.admit(cluster, run_id, asked.by)
     history.record(asked)
@@ -322,14 +325,14 @@ def request_control(cluster: str, run_id: str, asked: ControlAsked, settings: Se
                 follows = "It has ended, and holds no lock."
     if isinstance(asked, ResumeAsked) and is_fenced:
         follows = f"It can acquire the lock again. {read_run_status(cluster, run_id, settings)[0].next_action}"
-    return f"Run {run_id} was {asked.text}. {follows}"
+    return f"Run {run.number} was {asked.text}. {follows}"
 
 
 def record_broken(cluster: str, run_id: str, by: str, settings: Settings) -> None:
     """Record in the history of a run that an approver broke its lock. A run that has not begun has none."""
     run = open_run(cluster, run_id, settings)
     if run.events():
-        run.record(LockedOut(sentence=f"{by} broke the lock of run {run_id} of cluster {cluster}.", is_broken=True))
+        run.record(LockedOut(sentence=f"{by} broke the lock of run {run.number} of cluster {cluster}.", is_broken=True))
 
 
 def write_run_report(run: Run, *, dry_run: bool = False) -> tuple[RunReport, str, str]:

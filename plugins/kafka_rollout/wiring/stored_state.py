@@ -15,7 +15,7 @@ from kafka_rollout.base.json_forms import from_json
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.client.security.client_security import ClientSecurity
 from kafka_rollout.clusters.inventory import list_readable_clusters, name_problems
-from kafka_rollout.console.cluster_status import build_status
+from kafka_rollout.console.cluster_status import RunState, build_status
 from kafka_rollout.console.fleet import ClusterFacts, FleetRow, LastCheck, fleet_row, row_of_runs
 from kafka_rollout.console.option_details import (
     DowngradeOptions,
@@ -38,7 +38,6 @@ from kafka_rollout.run.projections.observations import Observation, newest_obser
 from kafka_rollout.run.store.history import list_changed_runs, list_run_versions
 from kafka_rollout.run.store.opening import database_of, open_check_history, open_scan_history
 from kafka_rollout.run.store.scans import KeptCheck
-from kafka_rollout.run.view import RunView
 from kafka_rollout.wiring.cluster_ports import open_ports_to_read
 from kafka_rollout.wiring.runs import can_see, read_cluster_runs, read_version
 
@@ -174,11 +173,11 @@ def read_options(
     found = read_cluster_runs(spec.name, settings, may_read=may_read)
     if found is None and not sees_scans:
         return None
-    runs: dict[str, RunView] = {}
+    runs: list[RunState] = []
     for run_id, version in {} if found is None else found.versions.items():
         run, dag_id = read_version(spec.name, run_id, settings, version)
         if can_see(spec.name, dag_id, may_read):
-            runs[run_id] = run.view
+            runs.append(run)
     checks, scans, problem = tuple[StoredCheck, ...](), tuple[ScanSummary, ...](), ""
     try:
         if sees_scans:

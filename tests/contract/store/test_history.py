@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -29,6 +30,7 @@ from kafka_rollout.run.events import Approval, ApprovalOf, Decision, Unknown, ev
 from kafka_rollout.run.step_events import GateChecked, LogSeen
 from kafka_rollout.run.store.event_json import decode
 from kafka_rollout.run.store.history import SqlRunStore, list_run_versions, list_runs
+from kafka_rollout.run.store.run_names import find_run_id
 from kafka_rollout.run.store.tables import before_stops, events, plans, runs
 from tests.contract.store.conftest import Store
 from tests.paths import ROOT
@@ -162,7 +164,7 @@ def test_a_damaged_event_of_a_run_does_not_hide_the_others(store: Store, run: Sq
     store.run("another", cluster="other").record(replace(ALICE, by="bob"))
     _change(store, events, body="{")
     run.record(ALICE)
-    with pytest.raises(FatalError, match="Event 1 of run another of cluster other is damaged"):
+    with pytest.raises(FatalError, match="Event 1 of run 1 of cluster other is damaged"):
         store.run("another", cluster="other").events()
     assert len(run.events()) == 1
     assert set(list_runs(store.database(), "demo")) == {AIRFLOW_RUN}
@@ -389,6 +391,29 @@ def test_runs_are_listed_by_their_own_ids_the_newest_first(store: Store) -> None
     assert list_runs(store.database(), "demo") == tuple(reversed(ids))
 
 
+def test_a_run_is_called_by_its_number_which_each_cluster_counts(store: Store) -> None:
+    ids = ("manual__a", "20261130T190000Z-shell-a", "3")
+    first, second, third = (store.run(run_id) for run_id in ids)
+    assert (first.number, second.number) == (1, 2), "before the first event"
+    assert list_runs(store.database(), "demo") == ()
+    for run in (third, second, first):
+        run.record(ALICE)
+    assert [run.number for run in (first, second, third)] == [1, 2, 3]
+    assert (store.run(ids[1]).number, store.run(ids[1]).read_history().number) == (2, 2)
+    found = [find_run_id(store.database(), "demo", name) for name in ("1", "2", "3", ids[0])]
+    assert found == [*ids, ids[0]]
+    assert [find_run_id(store.database(), cluster, "1") for cluster in ("other", "demo")] == [None, ids[0]]
+    for name in ("4", "0", "-1", "²", "9" * 40, "manual__b"):
+        assert find_run_id(store.database(), "demo", name) is None, name
+
+
+def test_runs_that_are_created_at_the_same_time_have_different_numbers(store: Store) -> None:
+    runs_of = [store.run(f"run-{number}") for number in range(6)]
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(lambda run: run.record(ALICE), runs_of))
+    assert sorted(run.number for run in runs_of) == [1, 2, 3, 4, 5, 6]
+
+
 @pytest.fixture
 def decoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The kinds of the events that were decoded."""
@@ -474,8 +499,8 @@ def test_the_other_runs_of_a_cluster_are_found_by_its_id_under_each_name(store: 
     elif known_by == "lock":
         store.lock().acquire("demo", "own", "upgrade", for_s=60.0, cluster_id=plan.cluster_id)
     by_name = {"demo", "unplanned"}
-    found = by_name | ({"rebuilt"} if known_by == "nothing" else {"former of cluster old", "own of cluster old"})
-    assert own.events_by_other_run(Approval).keys() == found
+    found = {"2"} if known_by == "nothing" else {"1 of cluster old", "2 of cluster old"}
+    assert own.events_by_other_run(Approval).keys() == {"1", "3"} | found
     by_id = {"former", "same id of a run"}
     approvers = by_name | ({"rebuilt"} if known_by == "nothing" else by_id)
     assert {event.by for event in own.events_of_other_runs(Approval)} == approvers
@@ -499,7 +524,7 @@ def test_the_events_of_some_kinds_by_other_run_with_those_that_cannot_be_read(st
         connection.execute(update(events).where(*of_newer).values(body=changed))
         connection.execute(delete(events).where(events.c.run == ids["short"], events.c.number == 1))
     found = store.run("own").events_by_other_run(Approval, GateChecked)
-    assert {run_id for run_id, known in found.items() if known is None} == {"damaged", "moved", "newer", "short"}
-    assert [one.by for one in events_of(found["first"] or (), Approval)] == ["alice", "bob"]
-    assert found["empty"] == ()
-    assert found.keys() == {"first", "damaged", "moved", "newer", "short", "empty"}
+    assert {number for number, known in found.items() if known is None} == {"2", "3", "4", "5"}
+    assert [one.by for one in events_of(found["1"] or (), Approval)] == ["alice", "bob"]
+    assert found["7"] == ()
+    assert found.keys() == {"1", "2", "3", "4", "5", "7"}

@@ -153,7 +153,7 @@ def test_a_delivered_notification_is_named(client: Any, tmp_path: Path, scene: S
     from kafka_rollout.notifications.store.sent import SqlNotifications
     from tests.records import database_of
 
-    run = RunHistory(run_id=RUN, view=RunView.of(scene.events), has_lock=True)
+    run = RunHistory(run_id=RUN, number=1, view=RunView.of(scene.events), has_lock=True)
     due = due_notifications(ClusterHistory(cluster="orders", runs=(run,)), now=time.time())
     sent = SqlNotifications(database_of(tmp_path / "home"))
     (pending,) = (one for one in due if one.kind is NotificationKind.DECISION_PENDING)

@@ -121,7 +121,7 @@ def test_an_option_shows_its_reasons_records_methods_and_history(site: Site, pag
     live = option.get_by_role("region", name="Live downgrade to 4.0.2")
     expect(live).to_contain_text("without an active controller")
     expect(live).to_contain_text("kafka-rollout downgrade --cluster orders --to 4.0.2 --lowering live --dry-run")
-    expect(option).to_contain_text("Run manual__up finalized metadata.version at 30; 4.0.2 supports at most 25")
+    expect(option).to_contain_text("Run 1 finalized metadata.version at 30; 4.0.2 supports at most 25")
     page.get_by_text("Older patch releases").click()
     older = site.option("4.0.1")
     expect(older).to_contain_text("METADATA-LOST: a topic")
@@ -141,7 +141,7 @@ def test_the_run_of_the_last_plan_opens_in_the_frame_of_airflow(site: Site, page
     inside.get_by_text("Older patch releases").click()
     option = inside.get_by_role("article", name="Downgrade to 4.0.1", exact=True)
     option.locator("summary").first.click()
-    option.get_by_role("link", name="run", exact=True).click()
+    option.get_by_role("link", name="run 1", exact=True).click()
     expect(inside.get_by_role("link", name="downgrade options")).to_be_visible()
     assert page.url == f"{SITE}/airflow"
 

@@ -134,7 +134,7 @@ def test_a_command_that_starts_while_a_run_waits_for_a_person_is_refused_before_
     assert len(told) == len(COMMANDS), states
     for code, sentence in told.values():
         assert code == 4, sentence
-        assert f"Run {record.run_id} holds the lock of cluster fake (waits for the approval: " in sentence
+        assert f"Run {record.number} holds the lock of cluster fake (waits for the approval: " in sentence
         assert "Try again when that run has ended" in sentence
     assert SHELL not in run_ids(runs.home, "fake"), "a command that was refused leaves no run behind"
     code, said = command(COMMANDS[2])
@@ -196,7 +196,7 @@ def test_a_run_whose_cluster_was_taken_over_stops_before_its_next_node_and_its_r
     assert (state, len(runs.world.stops)) == ("running", 1)
     assert "failed" in {states["roll.gate_after[0]"], states["roll.gate_before[1]"]}
     failed = [one.reason for one in events_of(record.events(), StepEnded) if one.outcome is StepOutcome.FAILED]
-    assert f"bob broke the lock of run {record.run_id} of cluster fake" in failed[-1]
+    assert f"bob broke the lock of run {record.number} of cluster fake" in failed[-1]
     assert {node.running for node in runs.world.nodes.values()} == {R391, R431}
 
 

@@ -169,13 +169,13 @@ def test_one_update_is_in_flight_and_a_killed_one_blocks_the_next_no_longer_than
     first = shell.start(*streams, beforehand=_IN_FLIGHT.format(here=str(tmp_path / "in-flight")))
     try:
         wait_until((tmp_path / "in-flight").exists, 180)
-        held_by = shell.newest_run().run_id
+        held_by = str(shell.newest_run().number)
         second = shell(*share)
         assert second.returncode == 4, second.stderr
         said = " ".join(second.stderr.split())
         assert f"Run {held_by} holds the lock of cluster applied (Set streams.version 0). Its lease expires at" in said
         assert "Traceback" not in said
-        assert f"Lock: {held_by} until " in shell("status", "-c", "applied").stdout
+        assert f"Lock: run {held_by} until " in shell("status", "-c", "applied").stdout
     finally:
         first.send_signal(signal.SIGKILL)
         first.wait(30)
@@ -282,7 +282,7 @@ def test_a_command_is_told_which_run_of_the_dag_changes_the_cluster(
     assert state == "success", states
     ((code, _, error),) = told
     assert code == 4
-    assert f"Run {record.run_id} holds the lock of cluster {cluster.spec.name} (Set share.version 1)." in " ".join(
+    assert f"Run {record.number} holds the lock of cluster {cluster.spec.name} (Set share.version 1)." in " ".join(
         error.split()
     )
     assert {levels["share.version"] for levels in levels_by_node(cluster, tmp_path).values()} == {1}

@@ -123,7 +123,7 @@ def test_a_node_that_does_not_start_is_fixed_and_retried_and_the_roll_can_still_
 
     assert rolled.returncode == 3, rolled.stderr
     assert f"after node {second} failed" in rolled.stderr
-    assert f"kafka-rollout retry --cluster shell --run {made['run']}" in rolled.stderr
+    assert f"kafka-rollout retry --cluster shell --run {shell.newest_run().number}" in rolled.stderr
     in_the_way.unlink()
     again = shell("retry", *this_run, *QUICK, *APPROVED)
     assert again.returncode == 0, again.stderr

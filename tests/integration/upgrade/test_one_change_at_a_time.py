@@ -19,7 +19,7 @@ from tests.integration.harness.airflow.server import (
     wait_for,
 )
 from tests.integration.harness.shell import Shell
-from tests.records import change_lock
+from tests.records import change_lock, run_history
 
 pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(1800)]
 
@@ -46,7 +46,8 @@ def test_a_run_is_refused_while_a_command_has_the_cluster_and_goes_on_when_its_k
         run_id = client.trigger(dag_id, {"approvers": [APPROVER]})
         run = Run(airflow=airflow, cluster=cluster, dag_id=dag_id, run_id=run_id, client=client)
         assert run.wait_done() == "failed"
-        refusal = f"Run {held.holder} holds the lock of cluster wanted (Set metadata.version 30). Its lease expires at "
+        number = run_history(airflow.home, "wanted", held.holder).number
+        refusal = f"Run {number} holds the lock of cluster wanted (Set metadata.version 30). Its lease expires at "
         assert refusal in run.log("observe")
         assert refusal in run.log("outcome"), "the last task shows the reason"
     finally:
@@ -54,15 +55,15 @@ def test_a_run_is_refused_while_a_command_has_the_cluster_and_goes_on_when_its_k
         holder.wait(60)
 
     shown = shell("status", "--cluster", "wanted")
-    assert f"Lock: {held.holder} until " in shown.stdout
+    assert f"Lock: run {number} until " in shown.stdout
     broken = shell("unlock", "--cluster", "wanted", "--as", APPROVER)
-    assert f"Lock of {held.holder}" in broken.stdout
+    assert f"The lock of run {number} " in broken.stdout
     run.clear("observe")
     run.wait_for_question("approve")
-    refused = shell(*change)
+    refused, number = shell(*change), run_history(airflow.home, "wanted", run_id).number
     assert (refused.returncode, refused.stdout) == (4, "")
     assert (
-        f"Run {run_id} holds the lock of cluster wanted (waits for the approval: Change features of wanted"
+        f"Run {number} holds the lock of cluster wanted (waits for the approval: Change features of wanted"
         in refused.stderr
     )
     print(shown.stdout, broken.stdout, refused.stderr, run.log("outcome")[-600:])

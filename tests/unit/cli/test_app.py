@@ -147,7 +147,7 @@ def test_an_error_of_no_known_kind_is_a_result_too(
 def test_a_lock_is_shown_and_broken_by_name(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     change_lock(home).acquire("fake", "run-7", "Stop node 2.", for_s=60)
     assert cli.run_main(["status", "-c", "fake"]) == 0
-    assert re.search(r"^Lock: run-7 until 20\S+Z \(in .+\) \(Stop node 2\)$", capsys.readouterr().out, re.MULTILINE)
+    assert re.search(r"^Lock: run run-7 until 20\S+Z \(in .+\) \(Stop node 2\)$", capsys.readouterr().out, re.MULTILINE)
     assert cli.run_main(["unlock", "-c", "fake"]) == 2
     assert cli.run_main(["unlock", "-c", "fake", "--as", "alice"]) == 0
     assert change_lock(home).holder("fake") is None
@@ -249,7 +249,7 @@ def test_the_log_of_a_node_that_proves_nothing_is_accepted_by_a_named_approver(
         accept_logs(ports, answers_of(ports))
     with pytest.raises(RefusedError, match=r"after node 12 failed .*the log does not show the load of __consumer_off"):
         roll(ports, gate_timeout_s=30.0)
-    assert "accept the log: kafka-rollout accept --cluster fake --run run-1" in capsys.readouterr().err
+    assert "accept the log: kafka-rollout accept --cluster fake --run 1" in capsys.readouterr().err
     with pytest.raises(RefusedError, match="mallory is not an approver"):
         accept_logs(ports, answers_of(ports, name="mallory", reason="I can"))
     with pytest.raises(RefusedError, match="--yes accepts none unread"):
@@ -260,7 +260,7 @@ def test_the_log_of_a_node_that_proves_nothing_is_accepted_by_a_named_approver(
     accept_logs(ports, answers_of(ports, confirms=True))
     told = capsys.readouterr()
     assert "the log does not show the load of __consumer_offsets-1" in " ".join(told.out.replace("\\", "").split())
-    assert "Continue with: kafka-rollout upgrade --to 4.3.1 --cluster fake --run run-1" in told.err
+    assert "Continue with: kafka-rollout upgrade --to 4.3.1 --cluster fake --run 1" in told.err
     assert change_lock(home).holder("fake") is None
     assert roll(ports) == 0
     (given,) = [one for one in events_of(ports.run.events(), Approval) if one.what == "node-log"]
@@ -279,13 +279,13 @@ def test_a_node_that_was_mended_is_started_once_more_and_the_roll_goes_on(
     with pytest.raises(RefusedError, match="after node 3 failed"):
         roll(ports)
     told = capsys.readouterr().err
-    assert "restart the node: kafka-rollout retry --cluster fake --run run-1" in told
-    assert "roll back: kafka-rollout rollback --cluster fake --run run-1" in told
+    assert "restart the node: kafka-rollout retry --cluster fake --run 1" in told
+    assert "roll back: kafka-rollout rollback --cluster fake --run 1" in told
     with pytest.raises(RefusedError, match="mallory is not an approver"):
         start_node_again(ports, request, answers_of(ports, name="mallory", reason="I can"))
     cluster.cannot_start.clear()
     start_node_again(ports, request, answers_of(ports))
-    assert "Continue with: kafka-rollout upgrade --to 4.3.1 --cluster fake --run run-1" in capsys.readouterr().err
+    assert "Continue with: kafka-rollout upgrade --to 4.3.1 --cluster fake --run 1" in capsys.readouterr().err
     assert ("failed-gate", "alice", "Retry") in {
         (a.what, a.by, a.decision) for a in events_of(ports.run.events(), Approval)
     }
@@ -335,7 +335,7 @@ def test_a_run_that_rolls_back_is_continued_with_the_rollback(
     services = ShellServices(ports, Settings.from_environment(), None)
     with pytest.raises(RefusedError, match="after node 3 failed"):
         roll_back_run(UPGRADE, ports, request, answers_of(ports), services)
-    rollback = "kafka-rollout rollback --cluster fake --run run-1 --as NAME --reason TEXT"
+    rollback = "kafka-rollout rollback --cluster fake --run 1 --as NAME --reason TEXT"
     told = capsys.readouterr()
     assert f"wait on: {rollback}" in told.err
     assert "roll back: " not in told.err, "no second time"
@@ -363,7 +363,7 @@ def test_ctrl_c_at_once_says_which_node_is_stopped_and_how_to_continue(
     with pytest.raises(StoppedError) as stopped:
         roll(ports)
     assert stopped.value.sentence == "Stopped by Ctrl-C. Node 2 was asked to stop and was not started again."
-    assert "kafka-rollout upgrade --to 4.3.1 --cluster fake --run run-1" in stopped.value.remedy
+    assert "kafka-rollout upgrade --to 4.3.1 --cluster fake --run 1" in stopped.value.remedy
 
 
 @pytest.mark.parametrize("answer", ["y", "n", "ctrl-c"])
@@ -399,7 +399,7 @@ def test_the_first_node_is_rolled_alone_and_the_others_when_a_person_has_approve
     ports = fake_ports(cluster, home)
     assert roll(ports, pause_after="first-node") == StoppedError.exit_code
     assert cluster.stops == [2]
-    assert "Continue with: kafka-rollout upgrade --to 4.3.1 --cluster fake --run run-1" in capsys.readouterr().err
+    assert "Continue with: kafka-rollout upgrade --to 4.3.1 --cluster fake --run 1" in capsys.readouterr().err
     nobody = answers_of(ports, name=None, reason=None, confirms=True)
     assert roll(ports, nobody) == StoppedError.exit_code
     assert "The run waits for the answer of an approver" in capsys.readouterr().err

@@ -55,7 +55,7 @@ def test_a_damaged_history_is_found(home: Path, capsys: pytest.CaptureFixture[st
     with database_of(home).begin() as connection:
         connection.execute(update(events).where(events.c.number == 2).values(body='{"by":'))
     assert run_main(["runs", "report", "-c", "fake", "--run", "run-1"]) == 3
-    assert "Event 2 of run run-1 of cluster fake is damaged" in capsys.readouterr().err
+    assert "Event 2 of run 1 of cluster fake is damaged" in capsys.readouterr().err
     assert run_main(["runs", "report", "-c", "fake", "--run", "another"]) == 2
 
 

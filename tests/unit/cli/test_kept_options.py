@@ -224,10 +224,10 @@ def test_a_dry_run_is_carried_out_with_its_options_by_the_command_that_it_prints
     tmp_path: Path, shell: Shell, credentials: Path, used: list[ClientSecurity | None]
 ) -> None:
     code, said = shell(UPGRADE, PLAIN, "--soak 10s --dry-run --command-config", str(credentials))
-    run, (called,) = kept(tmp_path)
+    _, (called,) = kept(tmp_path)
     assert (code, read(called)) == (0, {"target": "4.3.1", "scan": False, "rehearse": False, "soak_s": "10s"})
     (command,) = printed_commands(said)
-    assert command.startswith(f"upgrade --command-config {credentials} --to 4.3.1 --cluster fake --run {run}")
+    assert command.startswith(f"upgrade --command-config {credentials} --to 4.3.1 --cluster fake --run 1")
     code, said = shell(filled_in(command), "--yes")
     assert code == 0, said
     assert "soaks: 0 of 10 s" in said

@@ -73,9 +73,9 @@ def test_a_pause_is_recorded_with_person_and_reason_and_shown(
     assert asked.responder.user
     assert run_main(["status", "--cluster", "fake"]) in {0, 1}
     shown = " ".join(capsys.readouterr().out.split())
-    assert f"Run run-1 was paused by {by}: errors of clients. It pauses before its next node" in shown
+    assert f"Run 1 was paused by {by}: errors of clients. It pauses before its next node" in shown
     assert f"The run is paused by {by}: errors of clients, since " in shown
-    assert "kafka-rollout resume --cluster fake --run run-1 --reason TEXT" in shown
+    assert "kafka-rollout resume --cluster fake --run 1 --reason TEXT" in shown
     assert call("pause", "--run", "run-1", "--reason", "again") == 3
     assert call("resume", "--reason", "fixed") == 0  # the run that `status` shows
     assert isinstance(ports.run.events()[-1], ResumeAsked)
@@ -141,10 +141,10 @@ def test_a_stop_ends_the_wait_for_an_answer_at_once(
     shown = capsys.readouterr().out
     assert "The run was stopped by" in shown
     assert "continues by itself" not in shown
-    with pytest.raises(LockBrokenError, match="stopped run run-1"):
+    with pytest.raises(LockBrokenError, match="stopped run 1"):
         acquire_lock(ports, "the answer came later")
     if in_airflow:
-        assert "kafka-rollout resume --cluster fake --run run-1 --reason TEXT`, then answer its request" in shown
+        assert "kafka-rollout resume --cluster fake --run 1 --reason TEXT`, then answer its request" in shown
         assert call("resume", "--run", "run-1", "--reason", "go on") == 0
         acquire_lock(ports, "the answer")
 
@@ -172,7 +172,7 @@ def test_a_run_whose_lock_was_broken_needs_a_person_and_resume_lets_it_continue(
     assert run_main(["status", "--cluster", "fake", "--run", "run-1"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "! alice (shell user" in shown
-    assert "broke the lock of run run-1 of cluster fake." in shown
+    assert "broke the lock of run 1 of cluster fake." in shown
     assert "continues by itself" not in shown
     with pytest.raises(LockBrokenError):
         acquire_lock(ports, "a gate")
@@ -195,7 +195,7 @@ def test_a_run_whose_process_was_killed_says_so_at_once(
         assert "continues by itself" not in shown
         if words == ["status"]:
             assert "FAILED fake: upgrade 3.9.1 → 4.3.1 ! The process of the run was killed." in shown
-            assert "Continue with `kafka-rollout upgrade --to 4.3.1 --cluster fake --run run-1`" in shown
+            assert "Continue with `kafka-rollout upgrade --to 4.3.1 --cluster fake --run 1`" in shown
     assert ports.lock.holder("fake") is not None
     assert call("stop", "--run", "run-1", "--reason", "another day") == 0
     assert ports.lock.holder("fake") is None

@@ -110,7 +110,7 @@ def test_the_timeout_is_a_transient_error(home: Path, capsys: pytest.CaptureFixt
     code, shown, _ = call(capsys, "status", "--wait", "-c", "fake", "--timeout", "0s", "--json", *until.split())
     error = json.loads(shown)["error"]
     assert (code, error["kind"]) == (1, "transient")
-    assert "manual__1 is still: rolling" in error["sentence"]
+    assert "run 1 is still: rolling" in error["sentence"]
 
 
 def test_a_wait_for_the_end_does_not_end_at_a_request(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -165,5 +165,5 @@ def test_ctrl_c_ends_the_command_and_not_the_run(home: Path) -> None:
     def interrupt(seconds: float) -> None:
         raise KeyboardInterrupt
 
-    with pytest.raises(StoppedError, match="Run manual__1 continues: only this command ended"):
+    with pytest.raises(StoppedError, match="Run 1 continues: only this command ended"):
         follow("fake", "manual__1", Settings.from_environment(), until=Until.END, clock=FakeClock(on_sleep=interrupt))

@@ -46,7 +46,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SqlRunStore:
 
 def test_a_run_without_a_report_says_how_to_write_it(run: SqlRunStore, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_main(ARGUMENTS) == 2
-    assert "kafka-rollout runs report --cluster local --run run-1 --write" in " ".join(capsys.readouterr().err.split())
+    assert "kafka-rollout runs report --cluster local --run 1 --write" in " ".join(capsys.readouterr().err.split())
 
 
 def test_the_conclusion_the_page_and_the_document(

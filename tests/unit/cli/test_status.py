@@ -118,7 +118,7 @@ def test_the_named_command_continues_the_run(home: Path, capsys: pytest.CaptureF
     assert run_main(["status", "-c", "fake", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["phase"] == "paused"
-    assert "`kafka-rollout upgrade --to 4.3.1 --cluster fake --run shell-1`" in found["next_action"]
+    assert "`kafka-rollout upgrade --to 4.3.1 --cluster fake --run 1`" in found["next_action"]
 
 
 @pytest.mark.parametrize("lock", [True, False])
@@ -139,5 +139,5 @@ def test_a_check_names_the_run_that_works_on_the_cluster_now(
     (entry,) = json.loads(capsys.readouterr().out)["checks"]
     assert entry["result"] == "warning"
     text = json.dumps(entry["findings"])
-    for part in ("Run manual__1", "waiting-for-approval", "3.9.1 \\u2192 4.3.1", "kafka-rollout status --cluster fake"):
+    for part in ("Run 1", "waiting-for-approval", "3.9.1 \\u2192 4.3.1", "kafka-rollout status --cluster fake"):
         assert part in text, part

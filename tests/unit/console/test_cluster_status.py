@@ -83,7 +83,7 @@ def approval(at: float, what: ApprovalOf = ApprovalOf.ROLL, decision: Decision =
 
 
 def run(*events: Event, run_id: str = "manual__1", **fields: Any) -> RunState:
-    return RunState(run_id=run_id, view=RunView.of(events), command="upgrade", **fields)
+    return RunState(run_id=run_id, number=12, view=RunView.of(events), command="upgrade", **fields)
 
 
 def end(outcome: str, at: float) -> RunEnd:
@@ -179,7 +179,7 @@ def test_a_run_that_does_nothing_by_itself_never_says_that_it_does(
 def test_a_deleted_run_is_continued_from_a_shell() -> None:
     state = run(*ROLL, STOPPING, EndedInAirflow(at=AT + 99, state="deleted"))
     action = build_status("orders", (state,), None, AT + 100).next_action
-    assert "`kafka-rollout upgrade --cluster orders --run manual__1 --take-over --as NAME" in action
+    assert "`kafka-rollout upgrade --cluster orders --run 12 --take-over --as NAME" in action
 
 
 def test_a_run_that_acts_after_a_clear_has_not_ended_in_airflow() -> None:
@@ -230,7 +230,7 @@ def test_an_approval_names_who_can_answer_until_when_and_the_page_but_not_the_te
     assert waits is not None
     assert (waits.what, waits.who) == ("Upgrade orders from 3.9.1 to 4.3.1?", ("anna", "ben"))
     assert (waits.since, waits.until) == ("2025-11-21T04:00:10Z", "2025-11-22T04:00:10Z")
-    assert "required actions of run manual__1 of the DAG kafka_upgrade_orders" in found.next_action
+    assert "Open the page of the cluster in Airflow and answer" in found.next_action
     assert "secret" not in json.dumps(found.to_json())
     assert condition(found, "NeedsHuman") == ("True", "ApprovalPending")
     late = status(run(BEGUN, PLANNED, ASKED), now=AT + 100_000)
@@ -282,17 +282,17 @@ def test_a_run_that_waits_at_its_pause_is_continued_with_the_name_of_an_approver
     pause = "The first node is done. Check it."
     paused = status(run(*ROLL, STOPPING, STARTED, StoppedByOperator(at=AT + 200, target=R431, asks=pause)))
     assert (paused.phase, message(paused, "NeedsHuman")) == (Phase.PAUSED, pause)
-    clear = "Clear the failed task of run manual__1 of the DAG kafka_upgrade_orders in Airflow"
+    clear = "Clear the failed task of run 12 of the DAG kafka_upgrade_orders in Airflow"
     assert clear in paused.next_action
     began = StepBegan(at=AT + 90, step="roll.gate_after", batch=0)
     waiting_ended = run(*ROLL, STOPPING, STARTED, began, StoppedByOperator(at=AT + 200, target=R431))
-    all_batches = "Clear the task roll.gate_before with all downstream tasks of run manual__1 of the DAG kafka_upgrade"
+    all_batches = "Clear the task roll.gate_before with all downstream tasks of run 12 of the DAG kafka_upgrade"
     assert all_batches in status(waiting_ended).next_action
     of_shell = run(SHELL, PLANNED, approval(AT + 20), STOPPING, StoppedByOperator(at=AT + 200, target=R431, asks=pause))
-    again = "`kafka-rollout upgrade --cluster orders --run manual__1 --as NAME --reason TEXT`"
+    again = "`kafka-rollout upgrade --cluster orders --run 12 --as NAME --reason TEXT`"
     assert again in status(of_shell).next_action
     stopped = run(SHELL, PLANNED, approval(AT + 20), STOPPING, StoppedByOperator(at=AT + 200, target=R431))
-    assert "`kafka-rollout upgrade --cluster orders --run manual__1`" in status(stopped).next_action
+    assert "`kafka-rollout upgrade --cluster orders --run 12`" in status(stopped).next_action
 
 
 def test_red_is_for_damage_and_amber_for_what_waits_for_a_person() -> None:
@@ -347,15 +347,15 @@ def test_finalizing_is_unknown_until_the_levels_are_reported() -> None:
 
 
 def test_a_run_of_the_shell_is_continued_in_the_shell() -> None:
-    found = status(run(SHELL, PLANNED, approval(AT + 20), STOPPING, run_id="20251121T040000Z-shell-1"))
+    found = status(run(SHELL, PLANNED, approval(AT + 20), STOPPING))
     assert found.phase is Phase.PAUSED
-    assert "`kafka-rollout upgrade --cluster orders --run 20251121T040000Z-shell-1`" in found.next_action
+    assert "`kafka-rollout upgrade --cluster orders --run 12`" in found.next_action
     assert "kafka-rollout rollback" in found.next_action
 
 
 def test_a_restart_names_no_rollback_because_there_is_no_release_to_return_to() -> None:
     planned = replace(PLANNED, run_of=RunOf.RESTART)
-    found = status(run(SHELL, planned, approval(AT + 20), STOPPING, run_id="20251121T040000Z-shell-1"))
+    found = status(run(SHELL, planned, approval(AT + 20), STOPPING))
     assert found.phase is Phase.PAUSED
     assert "rollback" not in found.next_action
 

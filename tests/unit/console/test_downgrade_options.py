@@ -334,7 +334,7 @@ def test_levels_and_plans_of_runs_are_part_of_the_history(root: Path) -> None:
     assert [change.run_id for change in found.history] == ["manual__up"]
     assert "finalized metadata.version at 30; 4.0.1 supports at most 25" in found.history[0].sentence
     assert found.last_plan is not None
-    assert (found.last_plan.run_id, found.last_plan.blockers) == ("manual__dry", ("METADATA-LOST: a topic",))
+    assert (found.last_plan.run, found.last_plan.blockers) == (2, ("METADATA-LOST: a topic",))
 
 
 def test_without_the_right_to_scans_or_runs_their_values_are_not_there(root: Path) -> None:

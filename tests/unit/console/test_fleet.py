@@ -67,9 +67,9 @@ def shown(row: FleetRow, now: float | None = None) -> dict[str, str]:
 def test_a_cluster_that_waits_names_the_request_and_what_to_do(rows: dict[str, FleetRow]) -> None:
     cell = shown(rows["orders"])
     assert (cell["state"], cell["release"], cell["level"]) == ("waiting for approval", "3.9.1", "3.9-IV0 (21)")
-    assert (cell["nodes"], cell["health"], cell["runs"]) == ("40 brokers, 5 controllers", "healthy", "manual__o")
+    assert (cell["nodes"], cell["health"], cell["runs"]) == ("40 brokers, 5 controllers", "healthy", "1")
     assert cell["waits"].startswith('=HYPERLINK("http://evil")\\u202e')
-    assert "manual__o" in cell["next"]
+    assert "Open the page of the cluster in Airflow and answer: Approve, Reject." in cell["next"]
     assert cell["verdicts"].startswith("3.4.0, 3.3.2, 3.3.1, 3.3.0 fail; ")
     assert cell["downgrade"] == "3.9.0, 3.8.1, 3.7.2"
     assert cell["behind"] == "13 (newest 4.4.0, patch 3.9.2)"
@@ -153,10 +153,10 @@ def test_a_reader_sees_only_the_clusters_and_values_of_its_dags(rows: dict[str, 
     fleet.run("orders", "manual__d", dag("orders", "downgrade"), observed(spec, R401, 25), planned(R401, R391))
     assert set(read(lambda dag_id: "orders" in dag_id, scans=False)) == {"orders"}
     upgrades = read(lambda dag_id: dag_id == "kafka_upgrade_orders", scans=False)["orders"]
-    assert (upgrades.in_progress, upgrades.releases) == (("manual__o",), {"3.9.1": 45})
+    assert (upgrades.in_progress, upgrades.releases) == ((1,), {"3.9.1": 45})
     assert (upgrades.scanned, upgrades.verdicts, upgrades.check) == (None, None, None)
     downgrades = read(lambda dag_id: dag_id == "kafka_downgrade_orders", scans=False)["orders"]
-    assert (downgrades.in_progress, downgrades.waits_for, downgrades.releases) == (("manual__d",), (), {"4.0.1": 45})
+    assert (downgrades.in_progress, downgrades.waits_for, downgrades.releases) == ((2,), (), {"4.0.1": 45})
     only_scans = read(lambda dag_id: False)["orders"]
     assert (only_scans.run, only_scans.releases, only_scans.scanned is not None) == (None, None, True)
     assert read(lambda dag_id: False, scans=False) == {}

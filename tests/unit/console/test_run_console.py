@@ -22,7 +22,9 @@ NOW = 1_763_697_600.0
 def state_of(scene: Scene, *, has_lock: bool = True, end: RunEnd | None = None) -> RunState:
     view = RunView.of(scene.events)
     steps = step_lines(UPGRADE, view, scene.plan)
-    return RunState(run_id=RUN, view=view, plan=scene.plan, steps=steps, has_lock=has_lock, end=end, command="roll")
+    return RunState(
+        run_id=RUN, number=12, view=view, plan=scene.plan, steps=steps, has_lock=has_lock, end=end, command="roll"
+    )
 
 
 def console_of(scene: Scene, **state: object) -> Console:

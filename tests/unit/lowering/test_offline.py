@@ -398,7 +398,7 @@ def test_the_facts_name_the_outage_the_last_moment_for_an_undo_and_its_command(p
     assert "for each of the 3 brokers" in order
     assert outage == estimated.sentence
     assert "the first broker starts at the new level" in no_return
-    command = "kafka-rollout rollback --cluster fake --run run-1 --as NAME --reason TEXT"
+    command = "kafka-rollout rollback --cluster fake --run 1 --as NAME --reason TEXT"
     assert undo.endswith(command)
 
 

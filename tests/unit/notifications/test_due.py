@@ -91,7 +91,7 @@ def checked(at: float, *, ref: GateRef = GATE, passes: bool = False, is_held: bo
 
 
 def due(*events: Event, now: float, **run: Any) -> list[Notification]:
-    history = RunHistory(run_id="manual__1", view=RunView.of(events), **run)
+    history = RunHistory(run_id="manual__1", number=12, view=RunView.of(events), **run)
     return list(due_notifications(ClusterHistory(cluster="orders", runs=(history,)), now=now))
 
 
@@ -193,7 +193,7 @@ def test_a_failure_that_a_later_event_resolves_is_not_sent() -> None:
     begun = (BEGUN, STOPPING, STARTED, GATE_FAILED)
     assert kinds(*begun, again, now=AT + 801, has_lock=True) == [NotificationKind.NODE_FAILED]
     assert kinds(*begun, again, passed, now=AT + 901, has_lock=True) == []
-    stopped = RunHistory(run_id="manual__1", view=RunView.of(begun), end=end("stopped", AT + 701))
+    stopped = RunHistory(run_id="manual__1", number=12, view=RunView.of(begun), end=end("stopped", AT + 701))
     history = ClusterHistory(cluster="orders", runs=(stopped,))
     open_now = [NotificationKind.NODE_FAILED, NotificationKind.RUN_FAILED]
     assert [one.kind for one in due_notifications(history, now=AT + 710)] == open_now
@@ -326,7 +326,7 @@ def test_a_run_of_the_command_line_leads_to_the_page_and_names_its_option() -> N
     starter = StartedAtShell(at=AT, starter=Responder(channel=Channel.SHELL, user="ops", host="h"))
     (failed,) = due(starter, STOPPING, STARTED, now=AT + 90, end=end("stopped", AT + 81))
     assert (failed.page, failed.dag_id) == (Page.CLUSTERS, "")
-    assert "--run manual__1" in failed.remedy
+    assert "--run 12" in failed.remedy
 
 
 def test_what_happened_days_ago_is_not_told_when_the_sender_first_runs() -> None:

@@ -47,7 +47,7 @@ ROLL = Request(target=R431, finalize=FinalizePolicy.LATER, **QUICK)
 AGAIN = replace(ROLL, finalize=FinalizePolicy.AFTER_APPROVAL)
 LEVELS = Request(action=FeatureAction.UPGRADE_ALL, approval=ApprovalPolicy.WHERE_NEEDED, **QUICK)
 RECORDS = tuple(
-    f"Run roll: orders-{number} ended at offset 14 and now ends at 4: records are lost." for number in range(3)
+    f"Run 1: orders-{number} ended at offset 14 and now ends at 4: records are lost." for number in range(3)
 )
 Later = tuple[Procedure, Request]
 EACH = pytest.mark.parametrize("later", [(FEATURES, LEVELS), (UPGRADE, AGAIN)], ids=["features", "upgrade"])
@@ -119,7 +119,7 @@ def test_lost_records_are_accepted_by_name_before_a_later_run_raises_levels(
         carry_out(ports, *later, reader)
     assert lines(reader) == list(RECORDS)
     (found,) = [one for one in ports.run.load_plan().findings if one.code == DIFFERENCES_NOT_ACCEPTED.code]
-    assert (found.subject, found.covers) == ("run roll", RECORDS)
+    assert (found.subject, found.covers) == ("run 1", RECORDS)
     assert "records are lost" in found.sentence
     assert "Continue that run" in found.remedy
     assert not is_raised(world)
@@ -130,7 +130,7 @@ def test_lost_records_are_accepted_by_name_before_a_later_run_raises_levels(
     assert is_raised(world)
     (given,) = [one for one in events_of(accepts.run.events(), Approval) if one.what is ApprovalOf.FINALIZE]
     assert given.doubts == RECORDS
-    assert fake_ports(world, tmp_path, run_id="third").run.events_by_other_run(EarlierRunsRead)["accepts"]
+    assert fake_ports(world, tmp_path, run_id="third").run.events_by_other_run(EarlierRunsRead)["2"]
 
 
 @EACH
@@ -138,7 +138,7 @@ def test_an_approval_that_does_not_list_the_lines_raises_no_level(
     world: FakeCluster, tmp_path: Path, roll: ClusterPorts, later: Later, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kafka_rollout.procedure.approval_requests._doubts_of_runs", lambda doubts: [])
-    with pytest.raises(RefusedError, match="No level is raised: Run roll: orders-0 ended at offset 14"):
+    with pytest.raises(RefusedError, match="No level is raised: Run 1: orders-0 ended at offset 14"):
         carry_out(fake_ports(world, tmp_path, run_id="later"), *later, Approver())
     assert not is_raised(world)
 
@@ -209,7 +209,7 @@ def test_test_records_that_were_lost_at_the_end_of_the_roll(world: FakeCluster, 
     carry_out(ports, UPGRADE, replace(ROLL, traffic=True), Approver())
     record_traffic(ports, traffic_of_run(ports.run.events(), LOST))
     release_lock(ports)
-    assert lines_of_levels(world, tmp_path) == [f"Run roll: {LINE}"]
+    assert lines_of_levels(world, tmp_path) == [f"Run 1: {LINE}"]
 
 
 def test_accepted_test_records_are_not_asked_for_again(world: FakeCluster, tmp_path: Path) -> None:
@@ -231,14 +231,14 @@ def test_a_roll_that_was_not_compared(world: FakeCluster, tmp_path: Path, monkey
         with pytest.raises(RefusedError, match=r"The comparison failed\."):
             carry_out(ports, UPGRADE, ROLL, Approver())
     release_lock(ports)
-    line = "Run roll: The cluster was not compared with its state before the run since the last start."
+    line = "Run 1: The cluster was not compared with its state before the run since the last start."
     assert lines_of_levels(world, tmp_path) == [line]
 
 
 def test_a_history_that_cannot_be_read_is_unknown(world: FakeCluster, tmp_path: Path, roll: ClusterPorts) -> None:
     with roll.run._database.begin() as connection:  # type: ignore[attr-defined]
         connection.execute(update(events).where(events.c.kind == ContentsCompared.kind).values(body="{"))
-    assert lines_of_levels(world, tmp_path) == [f"Run roll: {UNREAD}"]
+    assert lines_of_levels(world, tmp_path) == [f"Run 1: {UNREAD}"]
 
 
 def test_runs_that_left_nothing_open_ask_for_nothing(world: FakeCluster, tmp_path: Path) -> None:

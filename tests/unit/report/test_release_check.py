@@ -88,10 +88,10 @@ def test_a_release_whose_defects_nobody_read_is_a_finding_of_a_restart_too(
 
 
 def test_a_run_in_progress_is_named_and_a_store_without_an_answer_is_unknown(ports: ClusterPorts) -> None:
-    run = RunInProgress(run_id="manual__1", by="anna", since="T", doing="rolling, 3.9.1 → 4.3.1", command="status -c c")
+    run = RunInProgress(name="12", by="anna", since="T", doing="rolling, 3.9.1 → 4.3.1", command="status -c c")
     entry = _entry(_check(ports, run_in_progress=lambda: run), "runs-in-progress")
     (found,) = entry.findings
-    assert (entry.result, found.code, found.subject) == (Result.WARNING, "RUN-IN-PROGRESS", "run manual__1")
+    assert (entry.result, found.code, found.subject) == (Result.WARNING, "RUN-IN-PROGRESS", "run 12")
     assert "started by anna, is in progress since T: rolling, 3.9.1 → 4.3.1." in found.sentence
     assert "`status -c c`" in found.remedy
     assert _entry(_check(ports, run_in_progress=lambda: None), "runs-in-progress").result is Result.OK

@@ -145,7 +145,7 @@ def test_the_report_of_a_stopped_run_begins_with_the_failed_gate_the_log_and_the
     validate(report)
     assert (report["outcome"], report["failed_gate"]["node_id"]) == ("stopped", 3)
     assert report["failed_gate"]["unmet"][0]["name"] == "process"
-    assert f"kafka-rollout upgrade --to 4.3.1 --cluster fake --run {ports.run_id}" in report["next_action"]
+    assert "kafka-rollout upgrade --to 4.3.1 --cluster fake --run 1" in report["next_action"]
     assert "rollback" in report["next_action"]
     assert report["logs"][0]["lines"][-1].endswith("cannot start on 4.3.1")
     places = [page.index(text) for text in ("Next action", "Failed gate: after node 3", "Log of ", "Approvals")]
@@ -200,7 +200,7 @@ def test_a_roll_whose_last_gate_failed_is_neither_rolled_nor_finished(
     assert proved_by(plan, report.outcome) == Proved()
     status, _ = read_run_status("fake", ports.run_id, Settings.from_environment())
     assert (status.phase, status.needs_human) == (Phase.FAILED, True)
-    history = RunHistory(run_id=ports.run_id, view=RunView.of(ports.run.events()), end=stored_end(ports.run))
+    history = RunHistory(run_id=ports.run_id, number=1, view=RunView.of(ports.run.events()), end=stored_end(ports.run))
     due = due_notifications(ClusterHistory(cluster="fake", runs=(history,)), now=report.ended_at)
     assert {one.kind for one in due} == {NotificationKind.NODE_FAILED, NotificationKind.RUN_FAILED}
 
@@ -262,7 +262,7 @@ def test_a_run_that_stopped_its_first_node_and_cannot_start_it_says_so(
     conditions = {one.type: one.message for one in status.conditions}
     assert conditions["NeedsHuman"] == build_console(run, status).why == report.sentence
     assert conditions["NodeStopped"] == "Node 2: it was asked to stop and was not started."
-    history = RunHistory(run_id=run.run_id, view=run.view, end=run.end)
+    history = RunHistory(run_id=run.run_id, number=run.number, view=run.view, end=run.end)
     failed, ended = due_notifications(ClusterHistory(cluster="fake", runs=(history,)), now=time.time())
     assert (failed.headline, ended.sentences[0]) == (f"Node 2: {cause}", report.sentence)
 

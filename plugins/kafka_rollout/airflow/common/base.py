@@ -74,7 +74,7 @@ def cluster_ports(cluster: str, context: Context, records: Records | None = None
             )
         if (taken := newest(ports.run.events(), TakenOver)) is not None:
             raise RefusedError(
-                f"{taken.by} took run {ports.run_id} over from this DAG.",
+                f"{taken.by} took run {ports.run.number} over from this DAG.",
                 remedy="Continue it from the shell, or trigger the DAG for a new run.",
             )
         is_parked = False

@@ -252,7 +252,7 @@ class _DueOfCluster:
             since = time.time() - self._times.fresh_s
             changed = list_changed_runs(database_of(self._settings), self._cluster, since)
             for run_id in dict.fromkeys([*changed, *([holder] if holder else [])]):
-                with self._reading(f"The history of run {run_id}"):
+                with self._reading("The history of a run"):
                     self._read_run(run_id, has_lock=run_id == holder)
         with self._reading("The alerts of scheduled runs"):
             self._read_alerts()
@@ -289,8 +289,8 @@ class _DueOfCluster:
         if run.problem:
             raise FatalError(run.problem)
         terms = None if run.plan is None else run.plan.terms
-        timeout = {} if terms is None else {"gate_timeout_s": terms.gate_timeout_s}
-        self._runs.append(RunHistory(run_id=run_id, view=run.view, end=run.end, has_lock=has_lock, **timeout))
+        history = RunHistory(run_id=run_id, number=run.number, view=run.view, end=run.end, has_lock=has_lock)
+        self._runs.append(history if terms is None else replace(history, gate_timeout_s=terms.gate_timeout_s))
 
     def _read_alerts(self) -> None:
         from kafka_rollout.notifications.store.sent import open_notifications

@@ -109,15 +109,24 @@ def runs(user: Any = _user, settings: Settings = _settings) -> Any:
 
 @app.get("/console", dependencies=[_may_see_airflow])
 def console(
-    cluster: str = "", run_id: str = "", dag_id: str = "", user: Any = _user, settings: Settings = _settings
+    *,
+    cluster: str = "",
+    run: str = "",
+    run_id: str = "",
+    dag_id: str = "",
+    user: Any = _user,
+    settings: Settings = _settings,
 ) -> Any:
-    """Return the console of a cluster, or of a run of the DAG `dag_id`.
+    """Return the console of a cluster, of its run with the number `run`, or of the run `run_id` of the DAG `dag_id`.
 
     A cluster that the user cannot see is answered as one that does not exist, here and in the routes below.
     """
     from kafka_rollout.run.store.history import list_clusters_of_run
     from kafka_rollout.run.store.opening import database_of
+    from kafka_rollout.run.store.run_names import find_run_id
 
+    if run:
+        run_id = find_run_id(database_of(settings), cluster, run) or run
     clusters = list_named_clusters(settings)
     rights: dict[str, Any] = {
         "may_read": _reader(user),
@@ -234,7 +243,7 @@ def _report(page: str | None, missing: str, media_type: str = "text/html") -> Re
 def report(dag_id: str, run_id: str) -> Response:
     """Return the report of a run."""
     found = page_of_run(dag_id, run_id, "report.html", Settings.from_environment())
-    return _report(found, f"DAG {dag_id} has no report of run {run_id} yet: it is written when the run ends.")
+    return _report(found, f"DAG {dag_id} has no report of this run yet: it is written when the run ends.")
 
 
 class Control(BaseModel, extra="forbid"):
@@ -260,7 +269,7 @@ def control(
         raise HTTPException(415, "Send the body as application/json.")
     found = find_run(dag_id, asked.run_id, settings)
     if found is None:
-        raise HTTPException(404, f"DAG {dag_id} has no run {asked.run_id}.")
+        raise HTTPException(404, f"DAG {dag_id} has no such run.")
     responder = Responder(channel=Channel.AIRFLOW, user=str(user.get_id()), name=str(user.get_name()))
     try:
         wanted = control_request(get_cluster(found[0], settings), asked.action, asked.reason, responder)
@@ -275,7 +284,7 @@ def control(
 @app.get("/dags/{dag_id}/check", dependencies=[_may_see_runs])
 def check(dag_id: str, run_id: str, settings: Settings = _settings) -> Response:
     """Return the report of the check that a scheduled run made."""
-    return _report(check_page(dag_id, run_id, settings), f"Run {run_id} of DAG {dag_id} has no check.")
+    return _report(check_page(dag_id, run_id, settings), f"This run of DAG {dag_id} has no check.")
 
 
 @app.get("/dags/{dag_id}/traffic.svg", dependencies=[_may_see_runs])
@@ -283,11 +292,11 @@ def traffic(dag_id: str, run_id: str, settings: Settings = _settings) -> Respons
     """Return the plot of a run's node steps and test traffic, also while the run is in progress."""
     if not can_plot():
         raise HTTPException(404, INSTALL)
-    missing = f"DAG {dag_id} has no run {run_id} with test traffic or node steps yet."
+    missing = f"DAG {dag_id} has no such run with test traffic or node steps yet."
     return _report(traffic_svg(dag_id, run_id, settings), missing, "image/svg+xml")
 
 
 @app.get("/dags/{dag_id}/scan", dependencies=[_may_see_runs])
 def scan(dag_id: str, run_id: str, task_id: str, settings: Settings = _settings) -> Response:
     """Return the report of a scan that a task of the run made."""
-    return _report(scan_page(dag_id, run_id, task_id, settings), f"Run {run_id} has no scan by {task_id}.")
+    return _report(scan_page(dag_id, run_id, task_id, settings), f"This run has no scan by {task_id}.")

@@ -139,7 +139,7 @@ def _notified(
 
     if not status.needs_human:
         return []
-    history = RunHistory(run_id=run.run_id, view=run.view, end=run.end, has_lock=run.has_lock)
+    history = RunHistory(run_id=run.run_id, number=run.number, view=run.view, end=run.end, has_lock=run.has_lock)
     due = due_notifications(ClusterHistory(cluster=cluster, runs=(history,)), now=now)
     about = [] if run.view.last_at is None else [one for one in due if one.at >= run.view.last_at - 60.0]
     return [to_json(one) for one in open_notifications(settings).deliveries(about)]

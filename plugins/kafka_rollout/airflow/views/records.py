@@ -115,9 +115,11 @@ def _cluster(
     if found.lock is not None:
         # A holder without events has no DAG yet, so that it needs the right to read all of them.
         is_new = found.holder not in found.versions and all(readable)
-        known = is_new or any(run["run_id"] == found.holder for run in runs)
+        number = next((run["number"] for run in runs if run["run_id"] == found.holder), None)
+        known = is_new or number is not None
         lock = {
             "holder": found.holder if known else "",
+            "number": number,
             "purpose": found.lock.purpose if known else "",
             "expires_at": found.lock.expires_at,
         }
@@ -135,14 +137,15 @@ def _card(cluster: str, run_id: str, settings: Settings, version: str, holder: s
         return read_run(cluster, run_id, settings, version).card(holder=holder, now=time.time())
     except Exception as error:
         log.warning("The history of run %r of cluster %s cannot be shown: %s", run_id, cluster, error)
-        dag_id = error.dag_id if isinstance(error, _DamagedError) else ""
+        number, dag_id = (error.number, error.dag_id) if isinstance(error, _DamagedError) else (0, "")
         sentence = f"The history of this run cannot be read: {error}"
-        return {**_empty_card(run_id, dag_id), "state": "damaged history", "sentence": sentence}
+        return {**_empty_card(run_id, number, dag_id), "state": "damaged history", "sentence": sentence}
 
 
 class _DamagedError(Exception):
-    def __init__(self, problem: str, dag_id: str) -> None:
+    def __init__(self, problem: str, number: int, dag_id: str) -> None:
         super().__init__(problem)
+        self.number = number
         self.dag_id = dag_id
 
 
@@ -153,12 +156,12 @@ def read_run(cluster: str, run_id: str, settings: Settings, version: str) -> Sho
 
     run, dag_id = read_version(cluster, run_id, settings, version)
     if run.problem:
-        raise _DamagedError(run.problem, dag_id)
+        raise _DamagedError(run.problem, run.number, dag_id)
     view, plan, end = run.view, run.plan, run.end
     lines = list(Progress().lines(plan, view.events))
     done = run.current_end is not None  # an active run has newer events
     shown = {
-        **_empty_card(run.run_id, dag_id),
+        **_empty_card(run.run_id, run.number, dag_id),
         "way": "" if plan is None else plan.way,
         "began_at": view.first_at or 0.0,
         "outcome": end.outcome if done and end else None,
@@ -170,9 +173,10 @@ def read_run(cluster: str, run_id: str, settings: Settings, version: str) -> Sho
     return ShownRun(shown=shown, last_at=view.last_at or 0.0, has_ended=done or view.failed is not None)
 
 
-def _empty_card(run_id: str, dag_id: str) -> dict[str, Any]:
+def _empty_card(run_id: str, number: int, dag_id: str) -> dict[str, Any]:
     return {
         "run_id": run_id,
+        "number": number,
         "dag_id": dag_id,
         "way": "",
         "began_at": 0.0,

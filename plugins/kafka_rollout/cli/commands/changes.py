@@ -83,7 +83,7 @@ def rollback(
     cluster: ClusterName,
     request: Request,
     kept: Called | None,
-    run: Annotated[str, typer.Option(help="Id of the run to roll back.")],
+    run: Annotated[str, typer.Option(help="Number of the run to roll back.")],
     approve_as: Approver = None,
     reason: ApprovalReason = None,
     yes: Yes = False,
@@ -110,7 +110,7 @@ def retry(
     cluster: ClusterName,
     request: Request,
     kept: Called | None,
-    run: Annotated[str, typer.Option(help="Id of the run that stopped at a node.")],
+    run: Annotated[str, typer.Option(help="Number of the run that stopped at a node.")],
     approve_as: Approver = None,
     reason: ApprovalReason = None,
     yes: Yes = False,
@@ -133,7 +133,7 @@ def retry(
 
 def accept(
     cluster: ClusterName,
-    run: Annotated[str, typer.Option(help="Id of the run whose gate has failed.")],
+    run: Annotated[str, typer.Option(help="Number of the run whose gate has failed.")],
     approve_as: Approver = None,
     reason: ApprovalReason = None,
     yes: Yes = False,

@@ -79,8 +79,9 @@ def set_levels(
     run: Annotated[
         str | None,
         typer.Option(
-            help="Id of an approved run that was interrupted: continue it with its own levels. Levels that are already "
-            "set are not sent again. With --as and --reason, it asks whether you accept how the cluster differs."
+            help="Number of an approved run that was interrupted: continue it with its own levels. Levels that are "
+            "already set are not sent again. With --as and --reason, it asks whether you accept how the cluster "
+            "differs."
         ),
     ] = None,
     approve_as: Approver = None,

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 app = typer.Typer(help=__doc__, no_args_is_help=True)
 
 _LISTED = (
-    *("run", "dag", "kind", "source_release", "target_release", "phase", "needs_human", "started", "started_by"),
-    "updated",
+    *("run", "number", "dag", "kind", "source_release", "target_release"),
+    *("phase", "needs_human", "started", "started_by", "updated"),
 )  # keys of a status
 
 
@@ -54,7 +54,14 @@ def runs_list(
         show.say(f"Cluster {name} has no run yet.")
         return
     rows = (
-        (status.started, status.kind, status.way or None, _state(status), status.started_by, status.run)
+        (
+            status.started,
+            status.kind,
+            status.way or None,
+            _state(status),
+            status.started_by,
+            str(status.number or status.run),
+        )
         for status in statuses
     )
     show.print_table(("Started", "Kind", "Releases", "State", "Started by", "Run"), rows)
@@ -71,7 +78,7 @@ def _state(status: ClusterStatus) -> Text:
 def runs_report(
     cluster: ClusterName,
     run: Annotated[
-        str | None, typer.Option(help="Id of the run (see `runs list`); default: the run that changed last.")
+        str | None, typer.Option(help="Number of the run (see `runs list`); default: the run that changed last.")
     ] = None,
     events: Annotated[
         bool, typer.Option("--events", help="Show the events of the run with their time (UTC) instead, oldest first.")
@@ -79,7 +86,7 @@ def runs_report(
     against: Annotated[
         str | None,
         typer.Option(
-            metavar="RUN",
+            metavar="N",
             help="Compare with this earlier run instead: path, durations, gates, test traffic, findings and terms.",
         ),
     ] = None,
@@ -102,18 +109,17 @@ def runs_report(
     if command_config is not None and not write:
         raise UserError("--command-config has credentials for queries.", remedy="Add --write.")
     name, settings = get_cluster(cluster).name, Settings.from_environment()
-    run = run or _last_changed(name, settings)
-    history = _open_run(name, run)
+    history = _open_run(name, require_run(name, run) if run else _last_changed(name, settings))
     if events:
         _print_events(history, as_json=as_json)
         return
-    _refuse_damage(name, run, history)
+    _refuse_damage(history)
     if against is not None:
-        _print_comparison(name, against, run, as_json=as_json)
+        _print_comparison(_open_run(name, require_run(name, against)), history, as_json=as_json)
         return
     if write:
-        _write_again(name, run, command_config)
-    _print_report(name, run, history, html, as_json=as_json)
+        _write_again(history, command_config)
+    _print_report(history, html, as_json=as_json)
 
 
 def _last_changed(cluster: str, settings: Settings) -> str:
@@ -126,31 +132,30 @@ def _last_changed(cluster: str, settings: Settings) -> str:
     return known[0]
 
 
-def _open_run(cluster: str, run: str) -> SqlRunStore:
-    """Open the history of a run of the cluster. Raises UserError if there is none."""
+def _open_run(cluster: str, run_id: str) -> SqlRunStore:
     from kafka_rollout.run.store.opening import open_run
 
-    require_run(cluster, run)
-    return open_run(cluster, run)
+    return open_run(cluster, run_id)
 
 
-def _refuse_damage(cluster: str, run: str, history: SqlRunStore) -> None:
+def _refuse_damage(history: SqlRunStore) -> None:
     if damage := history.find_damage():
         raise RefusedError(
-            f"The history of run {run} of cluster {cluster} is damaged. {damage}",
+            f"The history of run {history.number} of cluster {history.cluster} is damaged. {damage}",
             remedy="Restore the database and the documents from a backup. --events shows the events that can be read.",
         )
     if forged := find_unconfirmed_approval(history.events()):
         raise RefusedError(
-            f"The history of run {run} of cluster {cluster} has an approval that Airflow does not confirm. {forged}",
+            f"The history of run {history.number} of cluster {history.cluster} has an approval that Airflow does "
+            f"not confirm. {forged}",
             remedy="Find out who can write to the database. Ask the approver, and do not continue this run.",
         )
 
 
-def _write_again(cluster: str, run: str, command_config: Path | None) -> None:
+def _write_again(history: SqlRunStore, command_config: Path | None) -> None:
     from kafka_rollout.wiring.runs import write_run_report
 
-    with open_ports(cluster, run, command_config) as (ports, _, _security):
+    with open_ports(history.cluster, str(history.number), command_config) as (ports, _, _security):
         stored = stored_end(ports.run)
         dry_run = stored is not None and stored.outcome == Outcome.DRY_RUN
         write_run_report(Run(ports, ports.run.load_plan()), dry_run=dry_run)
@@ -171,10 +176,10 @@ def _print_events(history: SqlRunStore, *, as_json: bool) -> None:
     show.print_table(("Time", "Event", "Content"), rows)
 
 
-def _print_report(cluster: str, run: str, history: SqlRunStore, html: Path | None, *, as_json: bool) -> None:
+def _print_report(history: SqlRunStore, html: Path | None, *, as_json: bool) -> None:
     page, report = history.page("report.html"), history.attachment("report.json")
     if page is None or report is None:
-        raise _without_report(cluster, run)
+        raise _without_report(history)
     if html is not None:
         write_file(html, page.encode())
     if as_json:
@@ -192,31 +197,31 @@ def _print_report(cluster: str, run: str, history: SqlRunStore, html: Path | Non
     show.say(f"report: {history.location('report.html')}" if html is None else f"report: {html}")
 
 
-def _print_comparison(cluster: str, first: str, second: str, *, as_json: bool) -> None:
+def _print_comparison(first: SqlRunStore, second: SqlRunStore, *, as_json: bool) -> None:
     from kafka_rollout.base.json_forms import to_json
     from kafka_rollout.report.run_comparison import ComparedRun, compare_runs
 
-    def read(run: str) -> ComparedRun:
-        history = _open_run(cluster, run)
+    def read(history: SqlRunStore) -> ComparedRun:
         report = history.attachment("report.json")
         if report is None:
-            raise _without_report(cluster, run)
-        return ComparedRun(run_id=run, report=report, terms=history.load_plan().terms)
+            raise _without_report(history)
+        return ComparedRun(run_id=history.run_id, report=report, terms=history.load_plan().terms)
 
-    comparison = compare_runs(cluster, read(first), read(second))
+    comparison = compare_runs(first.cluster, read(first), read(second))
     if as_json:
         show.print_json(to_json(comparison))
         return
     for section in comparison.sections:
         show.say(f"\n{section.title}")
         rows = [(row.name, row.unit.show(row.first), row.unit.show(row.second), row.change) for row in section.rows]
-        show.print_table(("", first, second, "Change"), rows)
+        show.print_table(("", f"Run {first.number}", f"Run {second.number}", "Change"), rows)
     for title, style, findings in (("new:", "yellow", comparison.new), ("gone:", "green", comparison.gone)):
         for finding in findings:
             show.say_marked(title, style, f"{finding.code} {finding.subject}: {finding.sentence}")
 
 
-def _without_report(cluster: str, run: str) -> UserError:
+def _without_report(history: SqlRunStore) -> UserError:
+    cluster, run = history.cluster, history.number
     return UserError(
         f"Run {run} of cluster {cluster} has no report: it is written when the run ends.",
         remedy=f"To write it now: kafka-rollout runs report --cluster {cluster} --run {run} --write.",

@@ -84,8 +84,7 @@ def status(
         settings, code = Settings.from_environment(), 0
         name = get_cluster(cluster, settings).name
         if run is not None:
-            require_run(name, run, settings)
-            found, _ = read_run_status(name, run, settings)
+            found, _ = read_run_status(name, require_run(name, run, settings), settings)
         elif (of_cluster := read_status(name, settings)) is not None:
             found = of_cluster
         else:
@@ -210,7 +209,7 @@ def _print_option(found: DowngradeOptions, option: Option) -> None:
     if option.last_plan is not None:
         blockers = option.last_plan.blockers
         show.say(
-            f"  last plan: {iso(option.last_plan.at)}, run {option.last_plan.run_id}, {count(len(blockers), 'blocker')}"
+            f"  last plan: {iso(option.last_plan.at)}, run {option.last_plan.run}, {count(len(blockers), 'blocker')}"
         )
     for past in option.history:
         show.say(f"  {iso(past.at)}  {past.sentence}")

@@ -43,7 +43,7 @@ def unlock(
     or of which this one was restored from a backup. If the other run goes on, it is refused at its
     next stop after a run of this database has claimed a node.
     """
-    from kafka_rollout.run.store.opening import open_lock
+    from kafka_rollout.run.store.opening import open_lock, open_run
     from kafka_rollout.wiring.runs import record_broken
 
     settings = Settings.from_environment()
@@ -63,7 +63,8 @@ def unlock(
         of_nodes = [{"node": one.node_id, "run": one.run_id, "database": one.database} for one in taken]
         show.print_json({"cluster": cluster, "broken": broken, "taken_over": of_nodes, "unread": sorted(silent)})
         return
-    show.say("No run held the lock." if lease is None else f"Lock of {lease.holder} ({lease.purpose}) was broken.")
+    held = "" if lease is None else open_run(spec.name, lease.holder, settings).number
+    show.say("No run held the lock." if lease is None else f"The lock of run {held} ({lease.purpose}) was broken.")
     for one in taken:
         show.say(f"Node {one.node_id} was taken over from run {one.run_id} of database {one.database}.")
     for node_id, why in silent.items():

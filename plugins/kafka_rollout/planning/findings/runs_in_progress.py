@@ -27,7 +27,8 @@ RUNS_UNKNOWN = "Runs are stored by the cluster's name in the inventory: use --cl
 class RunInProgress:
     """A run that holds the cluster's lock, waits for an answer, or is paused. A text that is unknown is empty."""
 
-    run_id: str
+    name: str
+    """Its number, or its id before its first event."""
     by: str
     """Who started it."""
     since: str
@@ -45,7 +46,7 @@ def run_findings(run: RunInProgress | None) -> Iterator[Finding]:
     by = f", started by {run.by}," if run.by else ""
     since = f" since {run.since}" if run.since else ""
     yield RUN_IN_PROGRESS.found(
-        f"run {run.run_id}",
-        f"Run {run.run_id}{by} is in progress{since}: {run.doing}. What this check saw can change at any time.",
+        f"run {run.name}",
+        f"Run {run.name}{by} is in progress{since}: {run.doing}. What this check saw can change at any time.",
         f"See it with `{run.command}`. Check again when it has ended.",
     )

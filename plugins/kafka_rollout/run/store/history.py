@@ -50,11 +50,12 @@ _LATE_S = 60.0  # a transaction can commit after one with a later time
 _ASKING: dict[tuple[str, str], tuple[float, tuple[int, ...]]] = {}  # database, cluster → newest time, rows that ask
 # Built once: each step reads and records several times, and building a statement takes longer than executing it.
 _THIS = (runs.c.cluster == bindparam("cluster"), runs.c.run_id == bindparam("run_id"))
+_NEWEST_NUMBER = select(func.coalesce(func.max(runs.c.number), 0)).where(runs.c.cluster == bindparam("cluster"))
 _RUN_FOR_UPDATE = select(runs).where(*_THIS).with_for_update()
 _NEXT_VERSION = update(runs).where(runs.c.id == bindparam("run"))
 _NEW_EVENT = insert(events)
 _NEW_EVENTS = (
-    select(events, runs.c.version)
+    select(events, runs.c.version, runs.c.number.label("run_number"))
     .join(runs)
     .where(*_THIS, events.c.number >= bindparam("first"))
     .order_by(events.c.number)
@@ -81,6 +82,8 @@ class ReadHistory:
 
     run: int = 0
     """Id of its row; 0 without an event."""
+    number: int = 0
+    """What the run is called; 0 without an event."""
     version: int = 0
     """Version of the run, which grows with each event and each change of a document."""
     newest: str = ""
@@ -113,6 +116,19 @@ class SqlRunStore:
         self._read: ReadHistory | None = None
         self._known_claims: frozenset[str] = frozenset()
         self._this = {"cluster": cluster, "run_id": run_id}
+        self._number = 0
+
+    @property
+    def number(self) -> int:
+        """As in RunQueries. The first call for a new run creates its row."""
+        if not self._number:
+            found = self._database.read(select(runs.c.number).where(*_THIS), self._this)
+            if found:
+                self._number = found[0].number
+            else:
+                with self._writing() as (_, run):
+                    self._number = run.number
+        return self._number
 
     def save_plan(self, plan: Plan) -> None:
         body = json.dumps(to_json(plan), ensure_ascii=False)
@@ -125,7 +141,7 @@ class SqlRunStore:
         rows = self._database.read(_PLAN, self._this)
         if not rows:
             raise UserError(
-                f"Run {self.run_id} of cluster {self.cluster} has no plan.",
+                f"Run {self.number} of cluster {self.cluster} has no plan.",
                 remedy="Create the plan first, in this run.",
             )
         try:
@@ -134,7 +150,7 @@ class SqlRunStore:
             return from_json(Plan, json.loads(rows[0].body))
         except ValueError:
             raise FatalError(
-                f"The plan of run {self.run_id} of cluster {self.cluster} is damaged or was changed after it was made.",
+                f"The plan of run {self.number} of cluster {self.cluster} is damaged or was changed after it was made.",
                 remedy="Start a new run. It creates a new plan from the current state of the cluster.",
             ) from None
 
@@ -151,7 +167,7 @@ class SqlRunStore:
             return from_json(BeforeStop, json.loads(rows[0].body)) if rows else None
         except ValueError:
             raise FatalError(
-                f"The state of node {node_id} before its stop, in run {self.run_id}, is damaged.",
+                f"The state of node {node_id} before its stop, in run {self.number}, is damaged.",
                 remedy="Compare the node's partitions by hand before you continue.",
             ) from None
 
@@ -199,7 +215,7 @@ class SqlRunStore:
         for row in self._events_of_others(kinds):
             rows.setdefault(row.run, []).append(row)
         return {
-            run.run_id if run.cluster == self.cluster else f"{run.run_id} of cluster {run.cluster}": (
+            str(run.number) if run.cluster == self.cluster else f"{run.number} of cluster {run.cluster}": (
                 self._read_all(rows.get(run.id, ())) if run.found >= run.event_count else None
             )
             for run in whole
@@ -249,6 +265,7 @@ class SqlRunStore:
         new = rows[1:] if known.events else rows
         return ReadHistory(
             run=rows[0].run,
+            number=rows[0].run_number,
             version=rows[0].version,
             newest=rows[-1].body,
             events=known.events + tuple(map(self._event, new)),
@@ -280,7 +297,7 @@ class SqlRunStore:
             return data if data is None or kind is None else from_json(kind, data)
         except ValueError:
             raise FatalError(
-                f"The document {self.location(name)} of run {self.run_id} is damaged.",
+                f"The document {self.location(name)} of run {self.number} is damaged.",
                 remedy="Restore it from a backup, or repeat the task that writes it.",
             ) from None
 
@@ -298,7 +315,7 @@ class SqlRunStore:
                 break
             seen = row
         raise FatalError(
-            f"The document {self.location(name)} of run {self.run_id} of cluster {self.cluster} was changed "
+            f"The document {self.location(name)} of run {self.number} of cluster {self.cluster} was changed "
             "after the run wrote it: its SHA-256 is another one.",
             remedy="Find out who can write to KAFKA_ROLLOUT_ARTIFACTS. Restore the document from a backup, or repeat "
             "the task that writes it.",
@@ -381,16 +398,15 @@ class SqlRunStore:
     def _writing(self) -> Iterator[tuple[Connection, Row[Any]]]:
         """Open a transaction and lock the row of the run, so that only one process writes to a run at a time."""
         with self._database.begin() as connection:
-            row = connection.execute(_RUN_FOR_UPDATE, self._this).one_or_none()
-            if row is None:
-                self._create(connection)
-                row = connection.execute(_RUN_FOR_UPDATE, self._this).one()
+            while (row := connection.execute(_RUN_FOR_UPDATE, self._this).one_or_none()) is None:
+                self._create(connection)  # not if another process has created a run of the cluster at the same time
             yield connection, row
 
     def _create(self, connection: Connection) -> None:
         now = self._database.now(connection)
         values = {"created_at": now, "updated_at": now, "event_count": 0, "version": 0}
-        row = {"cluster": self.cluster, "run_id": self.run_id, "cluster_id": "", **values}
+        newest = connection.execute(_NEWEST_NUMBER, self._this).scalar_one()
+        row = {"cluster": self.cluster, "run_id": self.run_id, "number": newest + 1, "cluster_id": "", **values}
         if self._database.is_sqlite:
             connection.execute(insert(runs).values(**row))
             return
@@ -406,7 +422,7 @@ class SqlRunStore:
             return decode(row.kind, float(body["at"]), dict(body["data"]))
         except (ValueError, TypeError, KeyError):
             raise FatalError(
-                f"Event {row.number} of run {self.run_id} of cluster {self.cluster} is damaged.",
+                f"Event {row.number} of run {self.number} of cluster {self.cluster} is damaged.",
                 remedy="Restore the database from a backup.",
             ) from None
 

@@ -43,6 +43,7 @@ from kafka_rollout.base.system.files import make_private, private_lock_file, saf
 from kafka_rollout.base.time_limits import CHANGE_WITHIN_S, LEASE_S, RENEW_EVERY_S
 from kafka_rollout.run.store.claims import CLAIMED, TAKEN_OVER, read_known_claims
 from kafka_rollout.run.store.database import Database, put
+from kafka_rollout.run.store.run_names import name_run
 from kafka_rollout.run.store.tables import lease_log, leases
 
 log = logging.getLogger(__name__)
@@ -134,7 +135,8 @@ class SqlChangeLock:
             if current is not None and current.holder and current.expires_at > now:
                 if current.holder != holder:
                     raise LockHeldError(
-                        f"Run {current.holder} holds the lock of cluster {cluster} {_describe_lease(current)}",
+                        f"Run {name_run(connection, cluster, current.holder)} holds the lock of cluster {cluster} "
+                        f"{_describe_lease(current)}",
                         remedy="Try again when that run has ended (in a DAG: clear this task and all downstream "
                         "tasks). If that run was killed, wait until its lease expires, or let an approver break the "
                         f"lock: kafka-rollout unlock --cluster {cluster} --as NAME",
@@ -142,8 +144,9 @@ class SqlChangeLock:
                 ours = current
                 cluster_id = cluster_id or current.cluster_id
             if (twin := _twin(connection, cluster, cluster_id, now)) is not None:
+                other = name_run(connection, twin.cluster, twin.holder)
                 raise LockHeldError(
-                    f"Run {twin.holder} holds the lock of cluster {cluster} under its other name {twin.cluster} "
+                    f"Run {other} holds the lock of cluster {cluster} under its other name {twin.cluster} "
                     f"{_describe_lease(twin)}",
                     remedy=f"Wait until that run has ended. Remove one of the inventory files {cluster} and "
                     f"{twin.cluster}: both describe the cluster {cluster_id}.",
@@ -219,9 +222,10 @@ class SqlChangeLock:
             raise _acts_not(cluster)
         with self._database.reading() if act.connection is None else self._connection_of(act) as connection:
             row, now = _row(connection, cluster), self._database.now(connection)
-        valid_until = now + CHANGE_WITHIN_S
-        if row is None or row.holder != act.holder or row.token != act.token or row.expires_at <= valid_until:
-            raise _lease_lost(cluster, act.holder, row, valid_until)
+            valid_until = now + CHANGE_WITHIN_S
+            if row is not None and row.holder == act.holder and row.token == act.token and row.expires_at > valid_until:
+                return
+            raise _lease_lost(connection, cluster, act.holder, row, valid_until)
 
     def acting_process(self, cluster: str) -> ActingProcess:
         act = self._acts.get(cluster)
@@ -265,9 +269,10 @@ class SqlChangeLock:
             if row is None or not row.holder or self._find_fence(connection, cluster, holder):
                 return
             if row.holder != holder:
+                other, ours = (name_run(connection, cluster, one) for one in (row.holder, holder))
                 raise RefusedError(
-                    f"Run {row.holder} holds the lock of cluster {cluster}, not run {holder}.",
-                    remedy=f"Only run {row.holder} can release the lock. An approver can break it.",
+                    f"Run {other} holds the lock of cluster {cluster}, not run {ours}.",
+                    remedy=f"Only run {other} can release the lock. An approver can break it.",
                 )
             _remove_lease(connection, cluster)
             _log(connection, self._database.now(connection), "released", _lock(row))
@@ -292,19 +297,21 @@ class SqlChangeLock:
                 except FatalError as error:
                     holder = str(connection.execute(_LEASE, {"cluster": cluster}).one().holder)
                     _repair(connection, cluster)
-                    why = f"{by} broke the lock of run {holder}"
+                    why = f"{by} broke the lock of run {name_run(connection, cluster, holder)}"
                     _log(connection, now, BROKEN, _of_run(cluster, holder), by=by, why=why, damaged=error.sentence)
                     return None
                 if row is None or not row.holder:
                     return None
                 _remove_lease(connection, cluster)
-                _log(connection, now, BROKEN, _lock(row), by=by, why=f"{by} broke the lock of run {row.holder}")
+                why = f"{by} broke the lock of run {name_run(connection, cluster, row.holder)}"
+                _log(connection, now, BROKEN, _lock(row), by=by, why=why)
                 return _lock(row)
         except _ActsNowError as error:
-            current = self.holder(cluster)
+            with self._database.reading() as connection:
+                row = _row(connection, cluster)
+                name = f"run {name_run(connection, cluster, row.holder)}" if row and row.holder else "a run"
             raise RefusedError(
-                f"The lock of cluster {cluster} cannot be broken now: {current.holder if current else 'a run'} is "
-                "changing the cluster.",
+                f"The lock of cluster {cluster} cannot be broken now: {name} is changing the cluster.",
                 remedy="Wait until this change ends, or stop the process of the run (the task or the command). Then "
                 "break the lock.",
             ) from error
@@ -312,9 +319,11 @@ class SqlChangeLock:
     def stop(self, cluster: str, holder: str, by: str) -> None:
         try:
             with self._process_lock(cluster, "The stop"), self._database.serialized() as connection:
-                self._end(connection, cluster, holder, f"{by} stopped run {holder}")
+                self._end(connection, cluster, holder, f"{by} stopped run {name_run(connection, cluster, holder)}")
         except _ActsNowError as error:
-            raise RefusedError(f"Run {holder} is changing cluster {cluster}.", remedy="It stops after it.") from error
+            with self._database.reading() as connection:
+                name = name_run(connection, cluster, holder)
+            raise RefusedError(f"Run {name} is changing cluster {cluster}.", remedy="It stops after it.") from error
 
     def end_run(self, cluster: str, holder: str, why: str) -> None:
         with self._database.serialized() as connection:
@@ -438,7 +447,7 @@ class SqlChangeLock:
                 raise _fenced(cluster, *broken)
             seen = self._taken.get(cluster, None if row is None else int(row.lease_token))
             if row is None or row.holder != holder or row.expires_at <= now or row.lease_token != seen:
-                raise _lease_lost(cluster, holder, row, now, what)
+                raise _lease_lost(connection, cluster, holder, row, now, what=what)
             token = int(row.token) + 1
             connection.execute(update(leases).where(leases.c.cluster == cluster).values(token=token))
             return token
@@ -588,16 +597,19 @@ def _acts_not(cluster: str) -> RefusedError:
     )
 
 
-def _lease_lost(cluster: str, holder: str, row: Row[Any] | None, now: float, what: str = "") -> RefusedError:
+def _lease_lost(
+    connection: Connection, cluster: str, holder: str, row: Row[Any] | None, now: float, *, what: str = ""
+) -> RefusedError:
     if row is not None and row.holder and row.holder != holder and row.expires_at > now:
-        why = f"run {row.holder} holds it"
+        why = f"run {name_run(connection, cluster, row.holder)} holds it"
     elif row is not None and row.holder == holder and row.expires_at <= now:
         why = f"its lease expired at {_time_of_day(row.expires_at)}"
     else:
         why = "it was released, or another process of this run acts"
     doing = f"{what} was rejected. " if what else ""
     return RefusedError(
-        f"{doing}Run {holder} no longer holds the lock of cluster {cluster}: {why}. The run stops.",
+        f"{doing}Run {name_run(connection, cluster, holder)} no longer holds the lock of cluster "
+        f"{cluster}: {why}. The run stops.",
         remedy="Check the releases of the nodes. Then continue the run, which acquires the lock again.",
     )
 

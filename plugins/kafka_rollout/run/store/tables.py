@@ -47,13 +47,15 @@ def _table(table: str, /, *constraints: Any, key: Collection[str] = (), **column
     return Table(table, metadata, *made, *constraints)
 
 
-# `cluster_id`: Kafka's, of the plan; empty without one. `version` grows with each event, and each change of the plan or
-# of a document.
+# `number`: what the run is called, from 1 in each cluster. `cluster_id`: Kafka's, of the plan; empty without one.
+# `version` grows with each event, and each change of the plan or of a document.
 runs = _table(
     "runs",
     UniqueConstraint("cluster", "run_id", name="runs_cluster_run_id"),
+    UniqueConstraint("cluster", "number", name="runs_cluster_number"),
     cluster=_NAME,
     run_id=_NAME,
+    number=Integer,
     cluster_id=_NAME,
     created_at=Float,
     updated_at=Float,

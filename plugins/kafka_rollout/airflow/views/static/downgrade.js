@@ -33,7 +33,7 @@ function optionOf(found, option) {
       option.lowered.length ? h("ul", { key: "lowered", class: "reasons" }, option.lowered.map((one) => h("li", { key: one }, one))) : h("p", { key: "level" }, option.path.length ? "No level must be lowered." : "Unknown."),
       option.methods.length > 0 && [h("h3", { key: "title" }, "Methods"), h("div", { key: "methods", class: "methods" }, option.methods.map((method) => methodOf(found, option, method)))],
       option.last_plan && h("p", { key: "plan" }, "Last plan: ", when(option.last_plan.at), `, ${plural(option.last_plan.blockers.length, "blocker")}. `,
-        h("a", { key: "run", href: `./?cluster=${encodeURIComponent(found.cluster)}&run_id=${encodeURIComponent(option.last_plan.run_id)}` }, "run"),
+        h("a", { key: "run", href: `./?cluster=${encodeURIComponent(found.cluster)}&run=${option.last_plan.run}` }, `run ${option.last_plan.run}`),
         option.last_plan.blockers.length > 0 && h("ul", { class: "reasons" }, option.last_plan.blockers.map((one) => h("li", { key: one }, one)))),
       h("h3", null, "History"), past(found, option.history, "No stored scan or run has changed this option.")));
 }

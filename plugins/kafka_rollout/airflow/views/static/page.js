@@ -56,7 +56,7 @@ function consoleOf(found) {
       stopped ? state(NODE.stopped, stopped.serves ? "controllers stopped" : "all nodes stopped") : state([symbol, tone], found.status.phase.replaceAll("-", " ")),
       run?.began_at && h("span", { key: "began", class: "soft" }, "began ", when(run.began_at)),
       run && runLink(run), run && reportLink(run), optionsLink(found.cluster),
-      run && h("span", { key: "id", class: "soft id" }, run.run_id)),
+      run && h("span", { key: "id", class: "soft" }, `run ${run.number}`)),
     found.problem && h("p", { key: "problem", class: "bad" }, found.problem),
     lockLine(found),
     found.other && h("p", { key: "other", class: "fair" }, "Another run of this cluster needs attention: ", clusterLink("show it", found.cluster), "."),
@@ -76,7 +76,7 @@ function consoleOf(found) {
 function lockLine(found) {
   const lock = found.lock;
   if (!lock || (found.run && lock.holder === found.run.run_id)) return null;
-  const text = lock.holder ? `The lock is held by ${lock.holder}: ${lock.purpose}` : "The lock is held by a run that you cannot read.";
+  const text = lock.holder ? `The lock is held by run ${lock.number}: ${lock.purpose}` : "The lock is held by a run that you cannot read.";
   return h("p", { key: "lock", class: "fair" }, text);
 }
 
@@ -410,7 +410,7 @@ function findings(run) {
 
 function events(run) {
   if (!run.lines.length) return null;
-  return h("details", { key: "events", open: wanted.get("run_id") === run.run_id }, h("summary", null, h("h3", null, "Events")),
+  return h("details", { key: "events", open: wanted.has("run") }, h("summary", null, h("h3", null, "Events")),
     h("ol", { class: "lines", tabindex: "0", "aria-label": "Events of the run" }, run.lines.map((line, at) => h("li", { key: `${line.at} ${at}` }, `${clock(line.at)}  ${line.text}`))));
 }
 
@@ -429,8 +429,8 @@ function card(run) {
   return h("article", { key: `run ${run.run_id}`, class: "run" },
     h("div", { class: "head" }, h("strong", null, run.way || "not planned yet"), state(kind, (run.outcome ?? (run.is_trial ? "plan" : run.state)).replaceAll("_", " ")),
       run.began_at > 0 && h("span", { key: "began", class: "soft" }, when(run.began_at), `, ${duration(run.elapsed_s)}`),
-      run.dag_id && h("a", { key: "details", href: `?cluster=${encodeURIComponent(run.cluster)}&run_id=${encodeURIComponent(run.run_id)}` }, "details"), runLink(run), reportLink(run),
-      h("span", { class: "soft id" }, run.run_id)),
+      run.dag_id && h("a", { key: "details", href: `?cluster=${encodeURIComponent(run.cluster)}&run=${run.number}` }, "details"), runLink(run), reportLink(run),
+      h("span", { class: "soft" }, `run ${run.number}`)),
     h("p", null, run.sentence || run.now));
 }
 
@@ -499,7 +499,7 @@ const consoleAt = (parameters) => ask(`console?${new URLSearchParams(parameters)
 async function read() {
   let found;
   if (wanted.has("cluster") || wanted.has("run_id")) {
-    const parameters = Object.fromEntries(["cluster", "run_id", "dag_id"].filter((name) => wanted.has(name)).map((name) => [name, wanted.get(name)]));
+    const parameters = Object.fromEntries(["cluster", "run", "run_id", "dag_id"].filter((name) => wanted.has(name)).map((name) => [name, wanted.get(name)]));
     found = [await consoleAt(parameters).catch((error) => { if (error.status === 404) return null; throw error; })].filter(Boolean);
   } else {
     page.clusters = await ask("runs");

@@ -60,10 +60,12 @@ def upgrade() -> None:
     _create(
         "runs",
         sa.UniqueConstraint("cluster", "run_id", name="runs_cluster_run_id"),
+        sa.UniqueConstraint("cluster", "number", name="runs_cluster_number"),
         key=("id",),
         id=_ID,
         cluster=_NAME,
         run_id=_NAME,
+        number=sa.Integer,
         cluster_id=_NAME,
         created_at=sa.Float,
         updated_at=sa.Float,
