@@ -40,7 +40,7 @@ def test_the_page_reads_a_secured_cluster_by_its_connections_and_names_what_is_w
     assert missing["state"] is None
     assert "cannot find the Connection secured_brokers or secured_controllers" in missing["problem"]
     sign_in(page, airflow, APPROVER)
-    found = open_console(page, airflow, "sealed").get_by_role("region", name="Kafka now: sealed")
+    found = open_console(page, airflow, "sealed").get_by_role("region", name="Kafka: sealed")
     expect(found).to_contain_text("The state is unknown: The API server of Airflow cannot find the Connection")
 
     for body in bodies.values():

@@ -51,7 +51,11 @@ def look(page: Page, folder: Path, name: str) -> None:
 
 
 def step(found: Locator, label: str) -> Locator:
-    return found.get_by_role("region", name="Steps of the run").get_by_role("listitem").filter(has_text=label)
+    return (
+        found.get_by_role("region", name="Steps of the run")
+        .get_by_role("listitem", include_hidden=True)
+        .filter(has_text=label)
+    )
 
 
 def approve(page: Page, run: Run, found: Locator, question: str, folder: Path) -> None:
@@ -80,14 +84,14 @@ def test_with_all_nodes_stopped_a_failed_step_is_undone_in_the_console(
     run.wait_for_question("offline.choose_log")
     needed = found.get_by_role("region", name="What needs a human")
     for text in (
-        "ledger: the offline step choose_log failed. How to continue?",
+        "The offline step choose_log failed. How to continue?",
         "The metadata logs of 1 of 3 voters are available. 2 are needed",
         "The run stopped all 3 nodes.",
         "No client can produce or consume: the run stopped all nodes. Since ",
     ):
         expect(needed).to_contain_text(text, timeout=TASKS_MS)
     expect(found.get_by_text("The downgrade can be undone from the backups.")).to_be_visible()
-    expect(found.get_by_role("row").filter(has_text="stopped")).to_have_count(3)
+    expect(found.locator(".node").filter(has_text="stopped")).to_have_count(3)
     expect(step(found, "Stop all nodes")).to_contain_text("done")
     expect(step(found, "Gate after the start")).to_contain_text("open")
     look(page, tmp_path, "all-stopped")
@@ -103,7 +107,7 @@ def test_with_all_nodes_stopped_a_failed_step_is_undone_in_the_console(
     nothing_lost(run.report()["traffic"])
     sentence = re.compile("Every node runs 4.3.1 again. Every level is as before the run. Measured outage: ")
     expect(found.get_by_text(sentence)).to_be_visible(timeout=TASKS_MS)
-    expect(found.get_by_role("row").filter(has_text="rolled back")).to_have_count(3)
+    expect(found.locator(".node").filter(has_text="rolled back")).to_have_count(3)
     expect(step(found, "running")).to_have_count(0)
     look(page, tmp_path, "undone")
 

@@ -82,7 +82,6 @@ def test_a_person_changes_single_features_and_reads_what_became_of_each(
     own = console(page, airflow, "levels")
     expect(own).to_contain_text(run.run_id)
     expect(own.get_by_text("Features, on 4.3.1", exact=True)).to_be_visible()
-    own.get_by_text("Events").click()
     expect(own.get_by_text("finalized: metadata.version 30")).to_be_visible()
     with page.context.expect_page() as opened:
         own.get_by_role("link", name="report").click()

@@ -252,9 +252,8 @@ def the_roll_goes_on(page: Page, run: Run, tmp_path: Path) -> None:
 
     own = console(page, run.airflow, run.cluster.spec.name)
     expect(own.get_by_text("Upgrade 3.9.1 → 4.3.1", exact=True)).to_be_visible()
-    working = own.get_by_role("row", name=re.compile("stopping|stopped|starting|catching up"))
+    working = own.locator(".node").filter(has_text=re.compile("stopping|stopped|starting|catching up"))
     expect(working.first).to_be_visible(timeout=TASKS_MS)
-    own.get_by_text("Events").click()
     expect(own.get_by_text("anna approved the upgrade. Reason: a quiet evening")).to_be_visible()
     page.screenshot(path=tmp_path / "runs-page.png")
     page.goto("about:blank")  # an open page asks for news all the time

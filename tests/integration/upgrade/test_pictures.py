@@ -153,7 +153,7 @@ def in_the_middle(page: Page, airflow: PrivateAirflow, run: Run, camera: Camera)
     """The second node is replaced: the graph, and the console in both colors."""
     found = open_console(page, airflow, "orders")
     expect(found.get_by_text("1 of 3 nodes done")).to_be_visible(timeout=TASKS_MS)
-    working = page.get_by_role("row", name=re.compile("stopping|stopped|starting|catching up"))
+    working = page.locator(".node").filter(has_text=re.compile("stopping|stopped|starting|catching up"))
     expect(working.first).to_be_visible(timeout=TASKS_MS)
     camera.take("console", page)
     page.emulate_media(color_scheme="dark")
@@ -188,7 +188,7 @@ def to_the_middle(page: Page, moving: Locator) -> None:
 def roll_back_in_the_console(page: Page, airflow: PrivateAirflow, run: Run, gate: str, camera: Camera) -> None:
     found = open_console(page, airflow, "orders")
     needed = found.get_by_role("region", name="What needs a human")
-    expect(needed).to_contain_text("A decision is needed")
+    expect(needed).to_contain_text("How to continue?")
     expect(needed).not_to_contain_text("unknown now")
     expect(needed.get_by_role("button", name="Answer")).to_be_visible()
     expect(found.get_by_role("region", name=re.compile("^Log of node"))).to_contain_text("figures")

@@ -65,7 +65,7 @@ def console_of(
         **card,
         "now": now,
         "runs": [one for one in card["runs"] if run is None or one["run_id"] != run.run_id],
-        "status": to_json(status),
+        "status": status.to_json(),
         "run": None,
         "other": matters.run_id if run and matters and matters.run_id != run.run_id else "",
     }

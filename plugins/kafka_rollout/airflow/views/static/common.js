@@ -3,7 +3,7 @@ import { h } from "./dom.js";
 // Of the server, in seconds: the clock of the reader can be wrong.
 export const time = { offset: 0 };
 export const now = () => Date.now() / 1000 + time.offset;
-export const plural = (number, noun) => `${number.toLocaleString("en")} ${noun}${number === 1 ? "" : "s"}`;
+export const plural = (number, noun, many = `${noun}s`) => `${number.toLocaleString("en")} ${number === 1 ? noun : many}`;
 
 export function duration(seconds) {
   const whole = Math.max(0, Math.round(seconds));

@@ -6,7 +6,7 @@ const QUIET_S = 15;
 const SCANS_S = 60; // scans change once a day
 const KAFKA_S = 10; // between two questions for the state of a cluster
 const TRAFFIC_S = 15; // between two plots of a run in progress
-const OLD_S = 60; // a state of the cluster that is older says nothing about its clients now
+const OLD_S = 30; // a state of the cluster that is older is not shown as the one of now
 const ANSWER_AFTER_S = 6; // Airflow can lose an answer that comes before the asking process has ended
 const SHOWN_OPEN = 12; // nodes of a rack that is not folded
 
@@ -37,7 +37,7 @@ const TRENDS = { falls: "↓ it decreases", rises: "↑ it increases", stays: "�
 
 // ---- links ----
 
-const runLink = (run) => run.dag_id && link("run in Airflow", `../dags/${encodeURIComponent(run.dag_id)}/runs/${encodeURIComponent(run.run_id)}`);
+const runLink = (run) => run.dag_id && link("Airflow ↗", `../dags/${encodeURIComponent(run.dag_id)}/runs/${encodeURIComponent(run.run_id)}`);
 const reportLink = (run) => run.has_report && link("report", `dags/${encodeURIComponent(run.dag_id)}/report?run_id=${encodeURIComponent(run.run_id)}`, "_blank");
 const optionsLink = (cluster) => h("a", { key: "options", href: `downgrade?cluster=${encodeURIComponent(cluster)}` }, "downgrade options");
 const clusterLink = (text, cluster) => h("a", { key: text, href: `?cluster=${encodeURIComponent(cluster)}` }, text);
@@ -46,31 +46,30 @@ const clusterLink = (text, cluster) => h("a", { key: text, href: `?cluster=${enc
 
 function consoleOf(found) {
   const run = found.run;
-  const { phase, tone } = found.status;
-  const symbol = PHASE[phase] ?? PHASE.unknown;
-  const stopped = found.status.phase === "rolling" && run?.stop; // of all nodes or controllers, not of one after the other
-  return h("article", { key: `console ${found.cluster}`, class: run?.needs_human ? "cluster needs" : "cluster", "data-tone": tone, "aria-label": `Cluster ${found.cluster}` },
+  return h("article", { key: `console ${found.cluster}`, class: "cluster", "aria-label": `Cluster ${found.cluster}` },
     h("div", { class: "head" },
-      h("h2", null, found.cluster),
-      run && h("strong", { key: "title" }, run.title),
-      stopped ? state(NODE.stopped, stopped.serves ? "controllers stopped" : "all nodes stopped") : state([symbol, tone], found.status.phase.replaceAll("-", " ")),
-      run?.began_at && h("span", { key: "began", class: "soft" }, "began ", when(run.began_at)),
-      run && runLink(run), run && reportLink(run), optionsLink(found.cluster),
-      run && h("span", { key: "id", class: "soft" }, `run ${run.number}`)),
+      h("h2", null, found.cluster), pill(found, run),
+      run && h("span", { key: "about", class: "soft" }, `${run.title} · `, found.status.started_by && `started by ${found.status.started_by} `, run.began_at && when(run.began_at), ` · run ${run.number}`),
+      h("span", { class: "right" }, run && reportLink(run), optionsLink(found.cluster), run && runLink(run)),
+      run && controls(found, run)),
     found.problem && h("p", { key: "problem", class: "bad" }, found.problem),
     lockLine(found),
     found.other && h("p", { key: "other", class: "fair" }, "Another run of this cluster needs attention: ", clusterLink("show it", found.cluster), "."),
-    run && attention(found, run),
-    run && !run.needs_human && endOrNow(found, run),
     run && progress(run),
     run && requested(found),
-    run && controls(found, run),
-    kafkaNow(found),
-    run && h("div", { key: "work", class: "columns" },
-      h("div", null, batches(run), gates(run), logLines(run), racks(run), traffic(run), findings(run), events(run)),
-      h("div", null, steps(run))),
-    !run && h("p", { key: "idle" }, found.status.next_action),
+    h("div", { key: "work", class: "grid" },
+      h("div", { class: "stack" }, run && attention(found, run), run && !run.needs_human && endOrNow(found, run), !run && h("section", { key: "idle", class: "card" }, found.status.next_action),
+        kafkaNow(found), run && !run.needs_human && gates(run), run && [racks(run), events(run), findings(run)]),
+      run && h("aside", { class: "stack" }, steps(run), planCard(run), traffic(run))),
     otherRuns(found));
+}
+
+function pill(found, run) {
+  const { phase, tone, conditions } = found.status;
+  const stopped = phase === "rolling" && run?.stop; // of all nodes or controllers, not of one after the other
+  const since = conditions.find((one) => one.type === "NeedsHuman")?.since;
+  const word = stopped ? (stopped.serves ? "controllers stopped" : "all nodes stopped") : phase.replaceAll("-", " ");
+  return h("span", { key: "phase", class: `pill ${stopped ? "bad" : tone}` }, h("span", { "aria-hidden": "true" }, `${PHASE[phase] ?? PHASE.unknown} `), word, since && ` · ${duration(now() - seconds(since))}`);
 }
 
 function lockLine(found) {
@@ -82,27 +81,24 @@ function lockLine(found) {
 
 const fact = (name, ...value) => h("div", { key: name, class: "fact" }, h("dt", null, name), h("dd", null, ...value));
 
+// The request first, then its cause, then what it means for the cluster; what follows from the cause is folded.
 function attention(found, run) {
   const status = found.status;
   const waits = status.waits_for;
-  const needs = status.conditions.find((one) => one.type === "NeedsHuman");
-  const title = { "waiting-for-approval": "An approval is needed", "waiting-for-decision": "A decision is needed", "paused": "The run is paused", "failed": "The run failed" }[run.phase];
   if (!run.needs_human) return null;
-  // The reason is in `why`. Of a cause that is counted, the number and how it changes.
+  const title = waits?.what.replace(`${found.cluster}: `, "") || { "paused": "The run is paused", "failed": "The run failed" }[run.phase] || "The state is unknown";
+  const cause = waits ? run.why.replace(waits.what, "").trim() : run.why;
   const blocking = run.gates.flatMap((gate) => gate.conditions.filter((one) => !one.is_met && !one.needs_others && one.left));
-  return h("section", { key: "attention", class: "attention", "data-tone": status.tone, "aria-label": "What needs a human" },
-    h("h3", null, h("span", { "aria-hidden": "true" }, `${PHASE[run.phase] ?? PHASE.unknown} `), title ?? "The state is unknown"),
-    h("p", { class: "why" }, run.why),
-    h("dl", { class: "facts" },
-      needs?.since && fact("Since", when(seconds(needs.since))),
-      blocking.map((one) => fact(`Not met: ${one.name}`, `${one.left.toLocaleString("en")} left`, one.trend && trend(one))),
-      run.stopped && fact("Nodes", run.stopped),
-      fact("Clients", clients(found)),
-      waits && fact("Who can answer", waits.who.join(", ")),
-      waits?.until && fact("Answer until", when(seconds(waits.until)), " Then the task fails. A timeout is never an approval."),
-      fact("Notified", notified(run)),
-      !run.request && fact("What to do", status.next_action)),
-    run.request && answer(found, run, waits));
+  return h("section", { key: "attention", class: "card attention", "data-tone": status.tone, "aria-label": "What needs a human" },
+    h("h3", null, title.replace(/^./, (first) => first.toUpperCase())),
+    cause && h("p", { key: "cause", class: `cause ${status.tone}` }, cause),
+    blocking.map((one) => h("p", { key: one.name }, `${one.name}: ${one.left.toLocaleString("en")} left`, one.trend && trend(one))),
+    logLines(run),
+    h("p", { class: "soft" }, run.stopped && `${run.stopped} `, clients(found)),
+    run.gates.length > 0 && h("details", { key: "gates" }, h("summary", null, run.gates.length === 1 ? `Gate ${run.gates[0].gate}` : `${run.gates.length} gates`), gates(run)),
+    !run.request && h("p", { key: "action" }, h("strong", null, "What to do: "), status.next_action),
+    run.request && answer(found, run, waits),
+    h("p", { class: "soft" }, waits && [`Can answer: ${waits.who.join(", ")}`, waits.until && [", until ", when(seconds(waits.until)), ". Then the task fails; a timeout is never an approval"], ". "], notified(run)));
 }
 
 function trend(condition) {
@@ -112,7 +108,7 @@ function trend(condition) {
 
 function notified(run) {
   if (!run.notified.length) return "No notification was sent on a channel.";
-  return run.notified.flatMap((one, at) => [at ? "; " : "", `${one.channel} (${one.kind}): `, one.is_sent ? "sent " : "not sent ", when(one.at), one.problem && ` ${one.problem}`]);
+  return ["Notified: ", run.notified.flatMap((one, at) => [at ? "; " : "", `${one.channel} (${one.kind}): `, one.is_sent ? "sent " : "not sent ", when(one.at), one.problem && ` ${one.problem}`])];
 }
 
 // ---- the answer, by Airflow's own API and with the rights of the user ----
@@ -138,10 +134,9 @@ function answer(found, run, waits) {
   return h("form", { key: `answer ${id}`, class: "answer", on: { submit: (event) => { event.preventDefault(); send(run, request, draft); } } },
     draft.body && h("details", { key: "body", open: run.phase === "waiting-for-approval" || !run.gates.length }, h("summary", null, "Text of the request"), h("div", { class: "request", tabindex: "0", role: "region", "aria-label": "Text of the request" }, markdown(draft.body))),
     h("fieldset", null, h("legend", null, "Your answer"),
-      request.choices.map((choice) => h("label", { key: choice.option, class: choice.undoes ? "choice undoes" : "choice" },
-        h("input", { type: "radio", name: `answer ${id}`, value: choice.option, on: { change: () => { draft.option = choice.option; draw(); } } }),
-        h("span", null, h("strong", null, choice.option), choice.consequence && `: ${choice.consequence}`))),
-      h("p", { key: "nothing", class: "soft" }, "Without an answer the run waits, holds the lock, and changes nothing."),
+      h("div", { class: "choices" }, request.choices.map((choice) => h("label", { key: choice.option, class: choice.undoes ? "choice undoes" : "choice" },
+        h("input", { type: "radio", name: `answer ${id}`, value: choice.option, "aria-label": choice.consequence ? `${choice.option}: ${choice.consequence}` : choice.option, on: { change: () => { draft.option = choice.option; draw(); } } }),
+        h("span", null, h("strong", null, choice.option), choice.consequence && h("span", { class: "soft" }, choice.consequence))))),
       reasonField(draft),
       h("div", { class: "head" },
         h("button", { type: "submit", disabled: !ready }, draft.sending ? "Sending…" : draft.option ? `Answer: ${draft.option}` : "Answer"),
@@ -221,19 +216,20 @@ function clients(found) {
 
 function kafkaNow(found) {
   const { state: kafka, problem } = kafkaOf(found);
+  const isNow = kafka && !problem && now() - kafka.observed_at <= OLD_S;
   const isOld = kafka && found.run?.stop && kafka.observed_at < found.run.stop.since; // from before the stop of all nodes
-  const toneOf = ({ number, tone }) => (number === 0 && isOld ? "soft" : tone);
-  const count = (name, { number, objects, trend: change, tone }) => h("div", { key: name, class: "count" },
-    h("p", null, h("strong", { class: toneOf({ number, tone }) }, number === null ? "unknown" : number.toLocaleString("en")), ` ${name}`, number > 0 && change && trend({ trend: change })),
-    listOf(number, objects));
-  return h("section", { key: "kafka", class: "kafka", "aria-label": `Kafka now: ${found.cluster}` },
-    h("h3", null, "Kafka now ", h("span", { class: "soft" }, kafka && when(kafka.observed_at), isOld && ", before the stop")),
+  const toneOf = ({ number, tone }) => (isNow && !isOld ? (number === 0 ? "" : tone) : "soft");
+  const count = (name, counted) => h("div", { key: name, class: "tile" },
+    h("b", { class: toneOf(counted) }, counted.number === null ? "?" : counted.number.toLocaleString("en")), h("span", { class: "unseen" }, counted.number === null ? "unknown " : ""), name,
+    counted.number > 0 && counted.trend && h("small", { key: "trend" }, trend(counted)),
+    listOf(counted.number, counted.objects));
+  return h("section", { key: "kafka", class: "card kafka", "aria-label": `Kafka: ${found.cluster}` },
+    h("h3", null, isNow && !isOld ? "Kafka now " : "Kafka ", h("span", { class: "soft" }, kafka && `· ${duration(now() - kafka.observed_at)} ago`, isOld && ", before the stop", !isNow && !problem && " · reading…")),
     problem && h("p", { key: "problem", class: "fair" }, kafka ? `There is no newer state: ${problem}` : `The state is unknown: ${problem}`),
-    !kafka && !problem && h("p", { key: "wait", class: "soft" }, "The cluster is being asked."),
     kafka && [
-      h("p", { key: "clients" }, clients(found)),
-      h("div", { key: "counts", class: "counts" }, Object.entries(kafka.counts).map(([name, counted]) => count(name, counted))),
-      h("p", { key: "facts", class: "soft" }, kafka.controller === null ? h("strong", { class: "bad" }, "No active controller is known") : `Active controller ${kafka.controller}`,
+      !found.run?.needs_human && !found.run?.stop && h("p", { key: "clients" }, clients(found)),
+      h("div", { key: "tiles", class: "tiles" }, Object.entries(kafka.counts).map(([name, counted]) => count(name, counted))),
+      h("p", { key: "facts", class: "soft" }, kafka.controller === null ? h("strong", { class: isNow ? "fair" : "soft" }, "No active controller is known") : `Active controller ${kafka.controller}`,
         kafka.most_lag !== null && `, quorum lag at most ${plural(kafka.most_lag, "record")}`, kafka.partitions !== null && `, ${plural(kafka.partitions, "partition")}`,
         Object.keys(kafka.levels).length > 0 && `. Finalized levels: ${Object.entries(kafka.levels).sort().map(([name, level]) => `${name} ${level}`).join(", ")}.`),
       kafka.problems.map((text) => h("p", { key: text, class: "fair" }, text))]);
@@ -243,8 +239,8 @@ function kafkaNow(found) {
 
 function endOrNow(found, run) {
   const last = run.lines.at(-1);
-  return h("p", { key: "now", class: "why" }, run.why || (last && [last.text, " ", when(last.at)]) || found.status.next_action, run.stopped && !found.status.phase.startsWith("finished") && h("span", { class: "soft" }, ` ${run.stopped}`),
-    run.stop && h("span", { key: "stop" }, " ", clients(found)));
+  return h("section", { key: "now", class: "card", "aria-label": "What the run does" }, h("p", null, run.why || (last && [last.text, " ", when(last.at)]) || found.status.next_action),
+    batches(run), h("p", { class: "soft" }, run.stopped && !found.status.phase.startsWith("finished") && `${run.stopped} `, run.stop && clients(found)));
 }
 
 function progress(run) {
@@ -257,11 +253,13 @@ function progress(run) {
   const from = estimate && end(estimate.at_least_s);
   const to = estimate && end(estimate.at_most_s);
   const between = estimate && (clock(from) === clock(to) ? `at ${clock(from)} (in ${duration(from - now())})` : `between ${clock(from)} and ${clock(to)} (${duration(from - now())} to ${duration(to - now())})`);
-  return h("div", { key: "progress", class: "progress" },
-    h("progress", { max: String(all.length), value: undefined, "aria-label": "Nodes that are done" , "data-done": String(done) }),
+  const busy = all.filter((node) => AT_WORK.has(node.phase)).length;
+  return h("div", { key: "progress", class: "soft" },
+    h("div", { class: "bar", role: "progressbar", "aria-label": "Nodes that are done", "aria-valuemin": "0", "aria-valuemax": String(all.length), "aria-valuenow": String(done) },
+      [["good", done], [run.phase === "failed" || run.needs_human ? "fair" : "now", busy], ["", all.length - done - busy]].map(([tone, number]) => h("i", { key: tone, class: tone, "data-grow": String(number) }))),
     h("span", null, `${done} of ${plural(all.length, "node")} done`),
-    estimate && !run.needs_human && h("span", { key: "end", class: "soft" }, `The last node is expected ${between}, without approvals.`),
-    run.way_back && h("span", { key: "back", class: "soft" }, run.way_back));
+    estimate && !run.needs_human && h("span", { key: "end" }, ` · The last node is expected ${between}, without approvals.`),
+    run.way_back && h("span", { key: "back" }, ` · ${run.way_back}`));
 }
 
 // ---- pause, resume and stop ----
@@ -279,7 +277,7 @@ function controls(found, run) {
   if (!drafts.has(key)) drafts.set(key, { reason: "", sending: false, sent: "", problem: "" });
   const draft = drafts.get(key);
   const ready = draft.reason.trim() && !draft.sending;
-  return h("details", { key: "controls", class: "controls" }, h("summary", null, run.controls.map((action, at) => (at ? action : CONTROLS[action])).join(" or "), " this run"),
+  return h("details", { key: "controls", class: "controls" }, h("summary", null, run.controls.map((action, at) => (at ? action : CONTROLS[action])).join(" or "), "…"),
     h("p", { class: "soft" }, "A stop ends each wait. A node that was stopped is started first. A paused run waits before its next node and keeps its lock."),
     reasonField(draft),
     h("div", { class: "head" }, run.controls.map((action) => h("button", { key: action, type: "button", disabled: !ready, on: { click: () => sendControl(run, action, draft) } }, CONTROLS[action]))),
@@ -312,26 +310,50 @@ function traffic(run) {
   if (!run.has_traffic || !run.nodes.length) return null;
   const at = run.has_report ? "end" : Math.floor(now() / TRAFFIC_S);
   const src = `dags/${encodeURIComponent(run.dag_id)}/traffic.svg?${new URLSearchParams({ run_id: run.run_id, at })}`;
-  return h("section", { key: "traffic", "aria-label": "Test traffic" }, h("h3", null, "Test traffic and node steps"),
+  return h("section", { key: "traffic", class: "card", "aria-label": "Test traffic" }, h("h3", null, "Test traffic and node steps"),
     h("a", { href: src, target: "_blank", rel: "noopener", on: { click: follow } }, h("img", { class: "plot", src, on: { load: showPlot, error: showPlot }, alt: "Records per second, latency, failed requests, under-replicated partitions and lag over the node steps. The report has them as numbers." })));
 }
 
+// Those before the current step and the last done one are folded, and those after the next two.
 function steps(run) {
-  return h("section", { key: "steps", "aria-label": "Steps of the run" }, h("h3", null, "Steps"),
-    h("ol", { class: "steps" }, run.steps.map((step, at) => h("li", { key: step.id, class: `step ${STEP[step.state][1]}${step.id === run.current_step ? " current" : ""}`, "aria-current": step.id === run.current_step ? "step" : null },
-      state(STEP[step.state], step.state), " ", h("span", { class: "label" }, step.label),
-      (step.at || step.reason) && h("span", { class: "soft detail" }, step.at && clock(step.at), step.reason && step.reason !== run.steps[at - 1]?.reason && ` ${step.reason}`)))));
+  const all = run.steps;
+  const at = all.findIndex((step) => step.id === run.current_step);
+  const current = at < 0 ? all.length : at;
+  const last = all.slice(0, current).findLastIndex((step) => step.state === "done");
+  const before = all.slice(0, current).filter((step, number) => number !== last);
+  const after = all.slice(current + 3);
+  const total = (state) => before.filter((step) => step.state === state).length;
+  const words = [[total("done"), "done"], [total("skipped"), "not needed"], [total("open"), "open"], [total("failed"), "failed"]].filter(([number]) => number).map(([number, word], first) => `${first ? number : plural(number, "step")} ${word}`);
+  const list = (some, key) => h("ol", { key, class: "steps" }, some.map((step) => stepOf(run, step)));
+  const folded = (some, text, key) => some.length > 0 && h("details", { key }, h("summary", null, text), list(some, "steps"));
+  return h("section", { key: "steps", class: "card", "aria-label": "Steps of the run" }, h("h3", null, "Steps"),
+    folded(before, words.join(", "), "before"), list([...all.slice(last < 0 ? current : last, last < 0 ? current : last + 1), ...all.slice(current, current + 3)], "now"), folded(after, plural(after.length, "more step"), "after"));
+}
+
+function stepOf(run, step) {
+  const isCurrent = step.id === run.current_step;
+  const [symbol, tone] = STEP[step.state];
+  return h("li", { key: step.id, class: `step ${tone}${isCurrent ? " current" : ""}`, "aria-current": isCurrent ? "step" : null },
+    h("span", { class: tone, "aria-hidden": "true" }, symbol), h("span", { class: "label" }, step.label, h("span", { class: "unseen" }, ` ${step.state}`)),
+    h("span", { class: "soft" }, step.at && (isCurrent ? duration(now() - step.at) : clock(step.at).replace(/:\d\d UTC$/, ""))),
+    step.reason && h("span", { class: "soft detail" }, step.reason));
+}
+
+function planCard(run) {
+  const counts = countsOf(run.findings);
+  if (!counts.length) return null;
+  const open = () => { document.getElementById("findings").open = true; };
+  return h("section", { key: "plan", class: "card", "aria-label": "Plan" }, h("h3", null, "Plan"), h("p", null, counts, " · ", h("a", { href: "#findings", on: { click: open } }, "read the findings")));
 }
 
 function batches(run) {
   if (!run.batches?.open.length) return null;
   const { done, total, open } = run.batches;
   const waiting = total - done - open.length;
-  return h("section", { key: "batches", "aria-label": "Batches" },
-    h("h3", null, `Batches ${done} of ${total} done`),
+  return h("div", { key: "batches", role: "group", "aria-label": "Batches" },
     h("ul", { class: "conditions" }, open.map((one) => h("li", { key: one.task },
       state(STEP[one.state], one.part), `: ${one.name}, task ${one.task}, since `, when(one.at), one.reason && `. ${one.reason}`))),
-    waiting > 0 && h("p", { class: "soft" }, `${waiting.toLocaleString("en")} ${waiting === 1 ? "batch waits" : "batches wait"} for it.`));
+    h("p", { class: "soft" }, `${done} of ${plural(total, "batch", "batches")} done`, waiting > 0 && `, ${waiting.toLocaleString("en")} wait`, "."));
 }
 
 function gates(run) {
@@ -340,7 +362,7 @@ function gates(run) {
     const causes = unmet.filter((one) => !one.needs_others);
     const others = unmet.filter((one) => one.needs_others);
     const met = gate.conditions.filter((one) => one.is_met);
-    return h("section", { key: `gate ${gate.gate}`, class: "gate", "aria-label": `Gate ${gate.gate}` },
+    return h("section", { key: `gate ${gate.gate}`, class: run.needs_human ? "gate" : "card gate", "aria-label": `Gate ${gate.gate}` },
       h("h3", null, `Gate ${gate.gate} `, state(gate.state === "failed" ? STEP.failed : unmet.length ? STEP.waiting : STEP.begun, gate.state === "failed" ? "failed" : unmet.length ? `waits for ${plural(unmet.length, "condition")}` : "every condition is met, still watched")),
       h("p", { class: "soft" }, gate.checked_at && ["Checked ", when(gate.checked_at)], gate.began_at && [", first ", when(gate.began_at)], gate.message && `. ${gate.message}`),
       h("ul", { class: "conditions" }, causes.map((one) => condition(one, gate))),
@@ -361,7 +383,7 @@ function listOf(number, objects) {
 }
 
 function logLines(run) {
-  return run.log.map((line) => h("section", { key: `log ${line.node_id}`, "aria-label": `Log of node ${line.node_id}` }, h("h3", null, `Last error in the log of node ${line.node_id} `, h("span", { class: "soft" }, "read ", when(line.at))), h("pre", { tabindex: "0" }, line.text)));
+  return run.log.map((line) => h("section", { key: `log ${line.node_id}`, "aria-label": `Log of node ${line.node_id}` }, h("h4", null, `Last error in the log of node ${line.node_id} `, h("span", { class: "soft" }, "read ", when(line.at))), h("pre", { tabindex: "0" }, line.text)));
 }
 
 const AT_WORK = new Set(["waiting for its gate", "preparing its stop", "stopping", "stopped", "starting", "catching up", "failed"]);
@@ -369,40 +391,47 @@ const AT_WORK = new Set(["waiting for its gate", "preparing its stop", "stopping
 function racks(run) {
   if (!run.racks.length) return null;
   const known = new Map(run.nodes.map((node) => [node.node_id, node]));
-  return h("section", { key: "nodes", "aria-label": "Nodes" }, h("h3", null, "Nodes"), run.racks.map((rack) => {
+  return h("section", { key: "nodes", class: "card", "aria-label": "Nodes" }, h("h3", null, "Nodes"), run.racks.map((rack) => {
     const nodes = rack.nodes.map((node) => ({ ...known.get(node.node_id), role: node.role }));
     const busy = nodes.filter((node) => AT_WORK.has(node.phase));
-    const small = nodes.length <= SHOWN_OPEN;
     return h("div", { key: rack.name, class: "rack" },
-      h("p", { class: "head" }, h("strong", null, rack.name), h("span", { class: "soft" }, plural(nodes.length, "node")), Object.entries(rack.counts).map(([phase, number]) => h("span", { key: phase }, state(NODE[phase], `${number} ${phase}`)))),
-      small ? nodeTable(nodes, rack.name) : [busy.length > 0 && nodeTable(busy, `${rack.name}, at work`), h("details", { key: "all" }, h("summary", null, `All ${plural(nodes.length, "node")} of ${rack.name}`), nodeTable(nodes, rack.name))]);
+      h("h4", { class: "soft" }, rack.name),
+      nodes.length <= SHOWN_OPEN ? nodeList(nodes, rack.name) : h("div", { key: "many" },
+        h("p", null, Object.entries(rack.counts).map(([phase, number]) => h("span", { key: phase }, state(NODE[phase], `${number} ${phase}`), " "))),
+        busy.length > 0 && nodeList(busy, `${rack.name}, at work`),
+        h("details", { key: "all" }, h("summary", null, `All ${plural(nodes.length, "node")} of ${rack.name}`), nodeList(nodes, rack.name))));
   }));
 }
 
-function nodeTable(nodes, name) {
-  return h("div", { key: `table ${name}`, class: "scroll", tabindex: "0", role: "region", "aria-label": `Nodes: ${name}` }, h("table", null,
-    h("thead", null, h("tr", null, ["State", "Node", "Role", "Release", "Time"].map((title) => h("th", { scope: "col" }, title)))),
-    h("tbody", null, nodes.map((node) => h("tr", { key: String(node.node_id), class: NODE[node.phase][1] },
-      h("td", null, state(NODE[node.phase], node.phase)),
-      h("td", null, `${node.name} `, h("span", { class: "soft" }, `(${node.node_id})`)),
-      h("td", null, node.role),
-      h("td", null, node.target && node.target !== node.release ? `${node.release} → ${node.target}` : node.release),
-      h("td", null, nodeTime(node), node.note && h("span", { class: "soft note" }, ` ${node.note}`)))))));
+const SELF_EVIDENT = new Set(["done", "waiting", "unchanged"]); // by symbol and color
+
+function nodeList(nodes, name) {
+  return h("ul", { key: `list ${name}`, class: "nodes", "aria-label": `Nodes: ${name}` }, nodes.map((node) => {
+    const [symbol, tone] = NODE[node.phase];
+    const facts = [SELF_EVIDENT.has(node.phase) ? "" : node.phase, node.release, nodeTime(node)].filter(Boolean).join(" · ");
+    return h("li", { key: String(node.node_id), class: `node ${tone}`, title: `Node ${node.node_id}, ${node.role}${node.target && node.target !== node.release ? `, to ${node.target}` : ""}` },
+      h("span", { "aria-hidden": "true" }, `${symbol} `), node.name, SELF_EVIDENT.has(node.phase) && h("span", { class: "unseen" }, ` ${node.phase}`),
+      h("small", null, facts), node.note && h("small", { key: "note" }, node.note));
+  }));
 }
 
 function nodeTime(node) {
-  if (node.ended_at && node.began_at) return `${duration(node.ended_at - node.began_at)}, until ${clock(node.ended_at)}`;
-  return node.since && AT_WORK.has(node.phase) ? ["since ", when(node.since)] : "";
+  if (node.ended_at && node.began_at) return duration(node.ended_at - node.began_at);
+  return node.since && AT_WORK.has(node.phase) ? duration(now() - node.since) : "";
 }
 
 const SEVERITY = { blocker: ["✖", "bad"], warning: ["!", "fair"], info: ["i", "soft"] };
 
+function countsOf(all) {
+  const counts = Object.keys(SEVERITY).map((severity) => [severity, all.filter((one) => one.severity === severity).length]).filter(([, number]) => number);
+  return counts.map(([severity, number], at) => [at ? ", " : "", state(SEVERITY[severity], plural(number, severity))]);
+}
+
 function findings(run) {
   const all = run.findings;
   if (!all.length) return null;
-  const counts = Object.keys(SEVERITY).map((severity) => [severity, all.filter((one) => one.severity === severity).length]).filter(([, number]) => number);
-  return h("details", { key: "findings", class: "findings", open: all.some((one) => one.severity === "blocker") },
-    h("summary", null, h("h3", null, "Findings "), counts.map(([severity, number]) => [" ", state(SEVERITY[severity] ?? SEVERITY.info, plural(number, severity))])),
+  return h("details", { key: "findings", id: "findings", class: "card findings", open: all.some((one) => one.severity === "blocker") },
+    h("summary", null, h("h3", null, "Findings "), countsOf(all)),
     h("ul", null, all.map((one, at) => h("li", { key: `${one.code} ${at}` },
       state(SEVERITY[one.severity] ?? SEVERITY.info, one.severity), " ", h("strong", null, one.code), one.subjects && ` ${one.subjects}`, h("p", null, one.sentence),
       one.remedy && h("p", { class: "soft" }, h("strong", null, "What to do: "), one.remedy), listOf(one.items.length, one.items)))));
@@ -410,8 +439,9 @@ function findings(run) {
 
 function events(run) {
   if (!run.lines.length) return null;
-  return h("details", { key: "events", open: wanted.has("run") }, h("summary", null, h("h3", null, "Events")),
-    h("ol", { class: "lines", tabindex: "0", "aria-label": "Events of the run" }, run.lines.map((line, at) => h("li", { key: `${line.at} ${at}` }, `${clock(line.at)}  ${line.text}`))));
+  const lines = run.lines.map((line, at) => h("li", { key: `${line.at} ${at}` }, h("time", { class: "soft" }, clock(line.at).replace(" UTC", "")), h("span", null, line.text)));
+  return h("section", { key: "events", class: "card", "aria-label": "What happened" }, h("h3", null, "What happened ", h("span", { class: "soft" }, "UTC, the newest first")),
+    h("ol", { class: "events", tabindex: "0", "aria-label": "Events of the run" }, lines.reverse()));
 }
 
 function otherRuns(found) {
@@ -419,8 +449,8 @@ function otherRuns(found) {
   const shown = found.runs.filter((run) => !run.is_trial).sort((one, other) => urgent(other) - urgent(one));
   const trials = found.runs.filter((run) => run.is_trial);
   return [
-    shown.length > 0 && h("details", { key: "runs", open: shown.some(urgent) && !found.run?.needs_human }, h("summary", null, h("h3", null, `Other runs (${shown.length})`)), shown.map(card)),
-    trials.length > 0 && h("details", { key: "trials" }, h("summary", null, h("h3", null, `Plans and dry runs (${trials.length})`)), trials.map(card)),
+    shown.length > 0 && h("details", { key: "runs", class: "card", open: shown.some(urgent) && !found.run?.needs_human }, h("summary", null, h("h3", null, `Other runs (${shown.length})`)), shown.map(card)),
+    trials.length > 0 && h("details", { key: "trials", class: "card" }, h("summary", null, h("h3", null, `Plans and dry runs (${trials.length})`)), trials.map(card)),
   ];
 }
 
@@ -446,7 +476,7 @@ function age(seconds) {
 function scanCard(found) {
   const scan = found.scan;
   const report = scan && link("report", reportOfScan(found.dag_id, scan.run_id), "_blank");
-  return h("article", { key: `scan ${found.cluster}`, class: "scan", "aria-label": `Coordinator logs of ${found.cluster}` },
+  return h("article", { key: `scan ${found.cluster}`, class: "card scan", "aria-label": `Coordinator logs of ${found.cluster}` },
     h("div", { class: "head" }, h("strong", null, "Coordinator logs"), h("span", null, found.cluster),
       scan && [h("span", { key: "age", class: found.overdue ? "fair" : "soft" }, `scanned ${age(now() - scan.scanned_at)}`), h("span", { key: "records", class: "soft" }, `${plural(scan.records, "record")} in ${plural(scan.partitions, "partition")}`)],
       report, link("scans", `../dags/${encodeURIComponent(found.dag_id)}/runs`)),
@@ -478,7 +508,7 @@ function draw() {
     ...(idle.length && !isOne ? [h("section", { key: "idle", "aria-label": "Other clusters" }, h("h2", null, "Other clusters"), h("ul", null, idle.map((cluster) => h("li", { key: cluster.cluster }, clusterLink(cluster.cluster, cluster.cluster), cluster.runs.length ? `: ${cluster.runs[0].sentence || cluster.runs[0].now || cluster.runs[0].state}` : ": no runs yet"))))] : []),
     ...(page.readAt && !consoles.length && !idle.length && !scans.length ? [h("p", { key: "none" }, "There is nothing that you can see here.")] : []),
   ]);
-  for (const bar of document.querySelectorAll("progress")) bar.value = Number(bar.dataset.done);
+  for (const part of document.querySelectorAll("[data-grow]")) part.style.flexGrow = part.dataset.grow;
   const news = urgent.map((one) => `${one.cluster} needs you: ${one.run.why}`).join(" ");
   const live = document.getElementById("news");
   if (live.textContent !== news) live.textContent = news; // a screen reader says it once
