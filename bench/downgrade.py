@@ -207,10 +207,7 @@ def _highest_level(settings: Settings, release: Release) -> str:
 
 def _downgrade(folder: Path, cluster: LocalCluster, way: str, arguments: argparse.Namespace) -> None:
     refused = {"live": "live", "offline": "offline", "roll": "online"}[way]
-    words = (
-        f"downgrade --cluster bench --to {arguments.target} --lowering {refused} --no-rehearse "
-        "--soak 0 --checks 2 --interval 0.5"
-    )
+    words = f"downgrade --cluster bench --to {arguments.target} --lowering {refused} --no-rehearse --pace fast"
     patch = _NOT_LIVE if way == "offline" else ""
     done = subprocess.run(
         [

@@ -25,7 +25,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
@@ -35,6 +35,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_rollout.base.errors import FatalError
 from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.clusters.inventory import dump_cluster
 from kafka_rollout.control.approval import record_approval
 from kafka_rollout.gates.gate import GatePolicy
 from kafka_rollout.model.run_of import RunOf
@@ -46,6 +47,7 @@ from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.roll.walk import roll_release_steps
 from kafka_rollout.run.events import ApprovalOf, Decision
 from kafka_rollout.wiring.cluster_ports import open_cluster_ports
+from tests.of_cluster import with_pace
 from tools.demo.airflow_server import AirflowClient, AirflowServer
 from tools.demo.folder import PROJECT_ROOT
 from tools.demo.local_cluster import LocalCluster, stop_nodes
@@ -85,9 +87,7 @@ def main() -> int:
     parser.add_argument("--from", dest="source", default="3.9.1")
     parser.add_argument("--to", dest="target", default="4.3.1")
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
-    parser.add_argument(
-        "--soaks", nargs="+", type=float, default=[0.0, 50.0], help="seconds, as `--soak` of an upgrade"
-    )
+    parser.add_argument("--soaks", nargs="+", type=float, default=[0.0, 50.0], help="seconds of the pace normal")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="bench-roll-") as name:
         rounds = _rounds(Path(name), arguments)
@@ -132,6 +132,9 @@ def _round(
     for way in ("script", "dag") if number % 2 else ("dag", "script"):
         name = f"{case.cluster}{way}{case.soak_s:.0f}x{number}"
         cluster = LocalCluster.create(folder, name, Release.parse(arguments.source), cache=cache, **case.options)
+        cluster.inventory_path.write_text(
+            dump_cluster(replace(with_pace(cluster.spec, soak_s=case.soak_s), gate_timeout_s=GATE_TIMEOUT_S))
+        )
         try:
             _create_topic(cluster)
             if way == "script":
@@ -173,9 +176,7 @@ def _by_dag(
         "finalize": "later",
         "rehearse": False,
         "max_batch_size": case.batch,
-        "soak_seconds": case.soak_s,
-        "checks": CHECKS,
-        "gate_timeout_minutes": GATE_TIMEOUT_S / 60,
+        "pace": "normal",
     }
     run_id = airflow.trigger(dag_id, conf)
 

@@ -49,6 +49,7 @@ def cluster_of(brokers: int, *, controllers: int = 3, racks: Sequence[str] = "ab
     """Controllers 1…, brokers 101…, in racks in turn; `racks` empty: without racks."""
     return ClusterSpec(
         name="orders",
+        snapshot_interval_s=0.0,
         nodes=(
             *(
                 NodeSpec(

@@ -22,7 +22,7 @@ from kafka_rollout.base.errors import FatalError
 from kafka_rollout.base.system.settings import VARIABLES
 from kafka_rollout.cli.app import ERROR_KINDS, app
 from kafka_rollout.clusters.entries import CommandEntry, ConditionEntry, PackageEntry, ServiceEntry
-from kafka_rollout.clusters.inventory import ClusterEntry, NodeEntry, json_schema
+from kafka_rollout.clusters.inventory import ClusterEntry, NodeEntry, PaceEntry, json_schema
 from kafka_rollout.console.cluster_status import NEEDS_HUMAN, Phase
 from kafka_rollout.coordinator_logs.scan import VERDICTS
 from kafka_rollout.model.rights import RIGHTS, Right
@@ -175,6 +175,7 @@ def _inventory() -> Iterator[str]:
         "`service`": ServiceEntry,
         "`install`, `before_stop`, `after_start`": CommandEntry,
         "`package`": PackageEntry,
+        "`paces`: careful, normal, fast": PaceEntry,
         "`conditions`": ConditionEntry,
     }
     for title, entry in entries.items():
@@ -280,8 +281,6 @@ def _parameter(field: Field) -> Sequence[str]:
 
 
 def _default(field: Field) -> str:
-    if field.newest_of:
-        return f"the newest in the form of {', '.join(sorted(field.newest_of))}"
     if field.labels:
         return f"`{next(iter(field.labels)) if field.default is None else field.default}`"
     if isinstance(field.default, bool):

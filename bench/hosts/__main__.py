@@ -35,7 +35,9 @@ from typing import Any
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_rollout.base.errors import INCOMPLETE
+from kafka_rollout.clusters.inventory import dump_cluster, load_cluster
 from kafka_rollout.releases.facts import Release
+from tests.of_cluster import with_pace
 from tools.demo.folder import PROJECT_ROOT
 from tools.testbed.bed import Bed, missing, service, up
 from tools.testbed.image import LOGIN
@@ -80,6 +82,8 @@ def _rounds(bed: Bed, folder: Path, arguments: argparse.Namespace) -> list[dict[
         "KAFKA_ROLLOUT_CLUSTERS": str(bed.inventory_path.parent),
         "KAFKA_ROLLOUT_HOME": str(folder / "home"),
     }
+    timed = with_pace(load_cluster(bed.inventory_path), soak_s=0.0)  # three checks, as the script has
+    bed.inventory_path.write_text(dump_cluster(timed))
     for host in bed.hosts:
         host.run("tee", "/etc/sudoers.d/bench", text=f"{_SUDOERS}\n")
     topic = NewTopic("bench", 12, 3, config={"min.insync.replicas": "2"})
@@ -105,7 +109,7 @@ def _measured(bed: Bed, folder: Path, way: str, target: str) -> dict[str, float]
         words = [str(PROJECT_ROOT / "bench" / "hosts" / "roll.sh"), sys.executable, str(bed.inventory_path)]
         lines.write_text(_call(*words, str(bed.ssh_config), target, *order))
     else:
-        policy = ("--soak", "0", "--checks", "3", "--interval", "1", "--no-scan")
+        policy = ("--pace", "normal", "--no-scan")
         approval = ("--as", "bench", "--reason", "a benchmark", "--yes")
         words = [sys.executable, "-m", "bench.hosts.timed", str(lines), "upgrade", "--cluster", bed.spec.name]
         _call(*words, "--to", target, *policy, *approval)

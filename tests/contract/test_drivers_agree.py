@@ -98,7 +98,7 @@ def by_tasks(ports: ClusterPorts, plan: Plan, of: RollOf) -> None:
     step = dict(UPGRADE)["roll.replace"]
 
     def gate(index: int, part: BatchPart) -> None:
-        params = {"checks": CHECKS, "gate_timeout_minutes": 1, "soak_seconds": 0}
+        params = {"pace": "fast"}
         of_run = {"dag_id": "kafka_upgrade_fake", "run_id": ports.run_id, "clears": 0}
         place = {**of_run, "map_index": index, "params": params}
         trigger = BatchTrigger(cluster="fake", of=of.value, part=part.value, place=place)

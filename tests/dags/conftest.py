@@ -64,13 +64,14 @@ NOTHING_SCANNED: Mapping[str, Any] = {"cluster": "fake", "scanned_at": 0.0, "log
 def spec_with_homes(name: str = "fake", **options: Any) -> ClusterSpec:
     """The description of the fake cluster, with the directories that an inventory file needs."""
     spec = make_spec(name=name, **options)
-    return replace(spec, nodes=tuple(replace(node, directory=f"/nowhere/{name}/{node.name}") for node in spec.nodes))
+    nodes = tuple(replace(node, directory=f"/nowhere/{name}/{node.name}") for node in spec.nodes)
+    return replace(spec, nodes=nodes, gate_timeout_s=120.0)
 
 
 def combined_spec() -> ClusterSpec:
     """Three combined nodes; node 1 is the active controller."""
     nodes = tuple(replace(node, directory=f"/nowhere/fake/{node.name}") for node in COMBINED.nodes)
-    return replace(COMBINED, nodes=nodes)
+    return replace(COMBINED, nodes=nodes, gate_timeout_s=120.0)
 
 
 @pytest.fixture
@@ -168,7 +169,7 @@ class FakeRuns(Asked):
         from kafka_rollout.airflow.approvals.airflow_records import instance_name
 
         dag = self.load()[dag_id]
-        params = {"target_release": "4.3.1", "soak_seconds": 0, "checks": 2, "gate_timeout_minutes": 2, **conf}
+        params = {"target_release": "4.3.1", "pace": "fast", **conf}
         run = run_dag(dag, params)
         states = {instance_name(ti.task_id, ti.map_index): ti.state for ti in run.get_task_instances()}
         return str(run.state), states, run_history(self.home, "fake", run.run_id)

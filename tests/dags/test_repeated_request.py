@@ -26,7 +26,7 @@ def test_a_request_is_repeated_with_its_text_when_a_node_is_lost_since(
     reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = Asked(what=ApprovalOf.FINALIZE, task_id="approve_finalize", record_id="1", text=TEXT, options=(), users=())
-    ports = SimpleNamespace(run=SimpleNamespace(events=lambda: (asked,)))
+    ports = SimpleNamespace(cluster=SimpleNamespace(approvers=()), run=SimpleNamespace(events=lambda: (asked,)))
     shown: list[Question] = []
 
     def ask(context: Any, of: Any, question: Question, **_: Any) -> None:
@@ -46,7 +46,6 @@ def test_a_request_is_repeated_with_its_text_when_a_node_is_lost_since(
     monkeypatch.setattr(ask_approval, "read_answer", lambda *_: answer)
     monkeypatch.setattr(ask_approval, "why_ask_again", lambda *_: "the file of node 12 is unread")
     monkeypatch.setattr(ask_approval, "keep_lock_while_asking", lambda *_: None)
-    monkeypatch.setattr(ask_approval, "approvers", lambda *_: ())
     monkeypatch.setattr(ask_approval, "ask", ask)
     monkeypatch.setattr(ApprovalOperator, "working", lambda *_: nullcontext(ports))
     monkeypatch.setattr(ApprovalOperator, "_call", lambda *_: None)

@@ -61,6 +61,7 @@ def make_spec(controllers: int = 3, brokers: int = 3, name: str = "fake") -> Clu
     return ClusterSpec(
         name=name,
         approvers=("alice",),
+        snapshot_interval_s=0.0,  # the files keep their interval, unless a test shortens it
         nodes=(
             *(
                 NodeSpec(
@@ -87,6 +88,7 @@ def make_spec(controllers: int = 3, brokers: int = 3, name: str = "fake") -> Clu
 COMBINED = ClusterSpec(
     name="fake",
     approvers=("alice",),
+    snapshot_interval_s=0.0,
     nodes=tuple(
         NodeSpec(
             node_id=number,

@@ -84,7 +84,7 @@ def upgrade(server: AirflowServer, dag_id: str, target: str) -> dict[str, Any]:
     """Trigger the upgrade, approve every request, and wait for its end. Then read the run on the page."""
     client = server.client()
     client.wait_for_dag(dag_id, timeout_s=600)
-    conf = {"target_release": target, "soak_seconds": 0, "checks": 2, "gate_timeout_minutes": 20}
+    conf = {"target_release": target, "pace": "fast"}
     run_id = client.trigger(dag_id, conf)
     until = time.monotonic() + WITHIN_S
     while (state := client.run_state(dag_id, run_id)) not in {"success", "failed"} and time.monotonic() < until:

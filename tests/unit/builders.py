@@ -138,6 +138,7 @@ def cluster(controllers: Iterable[int] = (), brokers: Iterable[int] = (), combin
 
     return ClusterSpec(
         name="orders",
+        snapshot_interval_s=0.0,
         nodes=(
             *(node(i, Role.CONTROLLER) for i in controllers),
             *(node(i, Role.BROKER) for i in brokers),

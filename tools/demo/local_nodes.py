@@ -92,7 +92,8 @@ class ClusterDraft:
             voters = range(101, 101 + self.controllers)
             nodes = [node(i, f"controller-{i}", Role.CONTROLLER) for i in voters]
             nodes += [node(i, f"broker-{i}", Role.BROKER) for i in numbers]
-        return ClusterSpec(name=self.name, nodes=tuple(nodes), release_overrides=self.release_overrides)
+        overrides = self.release_overrides
+        return ClusterSpec(name=self.name, nodes=tuple(nodes), release_overrides=overrides, snapshot_interval_s=0.0)
 
     def write(self, spec: ClusterSpec) -> None:
         """Write and format the nodes' homes."""

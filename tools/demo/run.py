@@ -299,8 +299,7 @@ class _Demo:
             # As in most deployments, only the files of brokers have min.insync.replicas here.
             **({} if self.is_downgrade else {"finalize": "after_approval", "pin_min_insync_replicas": True}),
             "traffic": True,
-            "soak_seconds": 0,
-            "gate_timeout_minutes": 10,
+            "pace": "fast",
         }
 
     def _level(self) -> str | None:

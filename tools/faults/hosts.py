@@ -11,7 +11,7 @@ from kafka_rollout.releases.facts import Release
 from tools.faults.contents import PROPERTIES
 from tools.faults.kinds import Kind
 from tools.faults.plan import Fault, Round, hosts_of
-from tools.faults.world import End, NotPossibleError, World, keep_segments
+from tools.faults.world import End, NotPossibleError, World, keep_segments, shorten_gates
 from tools.testbed.bed import DATA, Bed, up
 from tools.testbed.hosts import Host
 from tools.testbed.machine import TestbedError
@@ -41,6 +41,7 @@ class HostsWorld(World):
             self.remove()
             raise
         self.spec = self.bed.spec
+        shorten_gates(self.bed.inventory_path)
         self.inventory = self.bed.inventory_path.parent
         os.environ["KAFKA_ROLLOUT_SSH_CONFIG"] = str(self.bed.ssh_config)
 

@@ -22,7 +22,7 @@ from tools.faults import isolation
 from tools.faults.contents import PROPERTIES
 from tools.faults.kinds import Kind
 from tools.faults.plan import COMBINED, Fault, Round
-from tools.faults.world import End, NotPossibleError, World, keep_segments
+from tools.faults.world import End, NotPossibleError, World, keep_segments, shorten_gates
 
 NAME = "faults"
 _STOP_S = 60.0
@@ -52,6 +52,7 @@ class LocalWorld(World):
             start=False,
         )
         self.spec = self.cluster.spec
+        shorten_gates(self.cluster.inventory_path)
         self.inventory = self.cluster.inventory_path.parent
         self._java = os.environ["JAVA_HOME"]
         try:

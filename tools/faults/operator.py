@@ -16,7 +16,7 @@ APPROVED = ("--as", "alice", "--reason", "a campaign of faults", "--yes")
 PLANNED = (*APPROVED, *(word for one in UNSEEN for word in ("--accept-unknown", one)))
 # The nodes of a cluster have min.insync.replicas in the brokers' files only: its plans refuse to lower it.
 PINNED = ("--pin-min-insync-replicas",)
-GATES = ("--soak", "0", "--checks", "2", "--interval", "0.5", "--gate-timeout", "90")
+GATES = ("--pace", "fast")
 _FEATURE = "share.version"
 _LOCKED = 4
 _NOT_BEGUN = ("has no plan", "is not approved")  # the command was refused or ended before its approval
@@ -41,7 +41,7 @@ class Commands:
             case Procedure.ROLL_BACK:
                 return ["upgrade", *name, "--to", self.of.newer, "--no-scan", *traffic, *GATES, *PLANNED]
             case Procedure.UPGRADE_AND_FINALIZE:
-                levels = ["--finalize", "after-approval", "--snapshot-interval", "5", *PINNED]
+                levels = ["--finalize", "after-approval", *PINNED]
                 return ["upgrade", *name, "--to", to, "--no-scan", *levels, *traffic, *GATES, *PLANNED]
             case Procedure.DOWNGRADE:
                 return ["downgrade", *name, "--to", to, *traffic, *GATES, *PLANNED]
@@ -65,10 +65,10 @@ class Commands:
         return [*self.first(), "--run", run_id]
 
     def back(self, run_id: str) -> list[str]:
-        return ["rollback", "--cluster", self.cluster, "--run", run_id, *GATES, *APPROVED]
+        return ["rollback", "--cluster", self.cluster, "--run", run_id, *APPROVED]
 
     def retry(self, run_id: str) -> list[str]:
-        return ["retry", "--cluster", self.cluster, "--run", run_id, *GATES, *APPROVED]
+        return ["retry", "--cluster", self.cluster, "--run", run_id, *APPROVED]
 
     def break_lock(self) -> list[str]:
         return ["unlock", "--cluster", self.cluster, "--as", "alice"]

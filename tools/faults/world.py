@@ -6,14 +6,26 @@ import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
+from kafka_rollout.clusters.inventory import dump_cluster, load_cluster
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from tools.faults.plan import Fault
 from tools.faults.traffic import TOPIC
 
 End = Callable[[], str]
 """Ends a fault; returns what happened, in a few words."""
+
+
+GATE_TIMEOUT_S = 90.0  # so that a fault that stays ends a call soon
+
+
+def shorten_gates(inventory: Path) -> None:
+    """Let the gates of the cluster of an inventory file end soon: at their timeout, or by a snapshot."""
+    inventory.write_text(
+        dump_cluster(replace(load_cluster(inventory), gate_timeout_s=GATE_TIMEOUT_S, snapshot_interval_s=5.0))
+    )
 
 
 class NotPossibleError(Exception):

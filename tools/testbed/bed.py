@@ -86,7 +86,7 @@ class Bed:
     @property
     def spec(self) -> ClusterSpec:
         nodes = tuple(_node(host, self.size, packaged=self.packaged) for host in self.hosts)
-        return ClusterSpec(name=NAME, runtime="ssh_service", nodes=nodes)
+        return ClusterSpec(name=NAME, runtime="ssh_service", nodes=nodes, snapshot_interval_s=0.0)
 
     def host_of(self, node: NodeSpec) -> Host:
         return next(host for host in self.hosts if host.address == service(node).host)

@@ -212,26 +212,24 @@ def kept_call(cluster: str, run: str, settings: Settings | None = None) -> Calle
 def takes_request(
     *kinds: RunOf,
     plans_only: bool = False,
-    only: Collection[str] = (),
     without: Collection[str] = (),
     required: Collection[str] = (),
     request: type[Request] = Request,
     keeps: bool = False,
-    **defaults: Any,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the options of a request, and the request as its parameter `request`.
 
-    `keeps`: what this call does not name is as in the last call that started or continued the run, but for `defaults`.
+    `keeps`: what this call does not name is as in the last call that started or continued the run.
     A command with a parameter `options` gets, by name of the field, what both have named; one with `kept` that call;
     one with `named` the names of the fields that this call has named.
 
-    The options are those of the fields that one of the kinds of runs has. `plans_only`, `only`, `without`: fewer of
-    them, by name of the field. `required`: fields that this command needs. `defaults`: of this command.
+    The options are those of the fields that one of the kinds of runs has. `plans_only`, `without`: fewer of
+    them, by name of the field. `required`: fields that this command needs.
     """
     shown = [
-        replace(one, default=defaults.get(one.name, one.default), required=one.required or one.name in required)
+        replace(one, required=one.required or one.name in required)
         for one in fields_of(frozenset(kinds), request, plans_only=plans_only)
-        if one.option and one.name not in without and (not only or one.name in only)
+        if one.option and one.name not in without
     ]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -247,7 +245,7 @@ def takes_request(
             if keeps and given["run"] is not None:
                 kept = kept_call(given["cluster"], require_run(given["cluster"], given["run"]))
             if kept is not None:
-                left = kept.options.keys() & options.keys() - named - defaults.keys()
+                left = kept.options.keys() & options.keys() - named
                 options |= {name: json.loads(kept.options[name]) for name in left}
                 named |= left
             if "kept" in gets:

@@ -33,6 +33,7 @@ from pydantic import (
 
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.loopback import is_loopback
+from kafka_rollout.base.maintenance import parse_maintenance
 from kafka_rollout.base.outside_text import MOST_INT32
 from kafka_rollout.base.system.files import read_regular
 from kafka_rollout.base.system.settings import Settings
@@ -46,12 +47,15 @@ from kafka_rollout.clusters.entries import (
     find_credential,
     service_of,
 )
+from kafka_rollout.model.pace import PACES, Pace, PaceNumbers
 from kafka_rollout.model.topology import (
+    ALWAYS,
     DAILY,
     NEVER,
     NEWEST,
     NO_RUNTIME,
     ClusterSpec,
+    FeatureApproval,
     NodeSpec,
     OutsideCondition,
     Role,
@@ -94,6 +98,9 @@ _FORMS = {
 Text = Annotated[str, BeforeValidator(_as_text)]
 
 
+Day = Annotated[str, BeforeValidator(lambda value: value.isoformat() if type(value) is date else value)]
+
+
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -130,6 +137,22 @@ class NodeEntry(_Strict):
             if role not in self.roles and address is not None:
                 raise ValueError(f"node {self.name} is no {role} and must not have a {key}")
         return self
+
+
+class PaceEntry(_Strict):
+    """What a pace means in one cluster. What it does not name is as in `PACES`."""
+
+    soak_s: Annotated[
+        float | None,
+        Field(ge=0, le=7 * 86_400, description="seconds during which every check must pass before the next stop"),
+    ] = None
+    checks: Annotated[
+        int | None, Field(ge=1, le=100, strict=True, description="consecutive checks that must pass after a start")
+    ] = None
+    interval_s: Annotated[float | None, Field(ge=0.1, le=60, description="seconds between two checks")] = None
+
+    def numbers(self, pace: Pace) -> PaceNumbers:
+        return replace(PACES[pace], **self.model_dump(exclude_none=True))
 
 
 class ClusterEntry(_Strict):
@@ -174,17 +197,77 @@ class ClusterEntry(_Strict):
             "at a shell, each as this approver"
         ),
     ] = {}
-    min_soak_seconds: Annotated[
-        float, Field(ge=0, allow_inf_nan=False, description="least soak after a node's start; a run with less gets it")
-    ] = 0.0
-    min_checks: Annotated[int, Field(ge=1, description="least number of passing checks after a node's start")] = 1
-    feature_approval: Annotated[
-        Literal["always", "where_needed"] | None,
+    paces: Annotated[
+        dict[Pace, PaceEntry],
+        Field(description="numbers of this cluster for the paces careful, normal and fast; default: those of `pace`"),
+    ] = {}
+    window: Annotated[
+        str,
         Field(
-            description="always: a feature run cannot choose where_needed. Default: always with approvers or "
-            "four_eyes, else where_needed"
+            description="nodes are stopped only in this time: cron expression of its begin, duration and time zone, "
+            "for example 0 22 * * Mon-Fri 6h Europe/Berlin; several windows are separated by ';'. The run pauses "
+            "before the next node when the window ends, or when a node step no longer fits, keeps the lock, and "
+            "continues in the next window. A rollback does not wait. Default: always"
+        ),
+    ] = ""
+    freeze_days: Annotated[
+        list[Day],
+        Field(
+            description="days on which no node is stopped: a date such as 2026-12-24, or a range such as "
+            "2026-12-20..2027-01-03, in the time zone of the window, or in UTC"
+        ),
+    ] = []
+    gate_timeout_s: Annotated[
+        float,
+        Field(
+            ge=0.6,
+            le=7 * 86_400,
+            description="seconds until a gate that has not passed stops the run, in addition to the soak: a DAG asks "
+            "an approver how to continue, a command exits and can be continued",
+        ),
+    ] = 1800.0
+    max_under_replicated: Annotated[
+        int | None,
+        Field(
+            ge=0,
+            strict=True,
+            description="a node is stopped only if at most this number of partitions lack a replica of another node. "
+            "Default: no limit; each partition of the node keeps min.insync.replicas in any case",
         ),
     ] = None
+    one_rack_at_a_time: Annotated[
+        bool,
+        Field(
+            strict=True,
+            description="true: all brokers of a batch are in one rack (broker.rack). If a broker has no rack, or the "
+            "sizes of two racks differ by more than one broker, brokers restart one at a time",
+        ),
+    ] = True
+    snapshot_interval_s: Annotated[
+        float,
+        Field(
+            ge=0,
+            le=3600,
+            description="seconds between two snapshots of the metadata while levels are still to be raised: an upgrade "
+            "lowers metadata.log.max.snapshot.interval.ms to it in the nodes' files, where it stays, because "
+            "finalizing waits for a snapshot of each node. 0: the files keep their interval",
+        ),
+    ] = 300.0
+    approval_timeout_hours: Annotated[
+        float,
+        Field(
+            gt=0,
+            le=30 * 24,
+            description="without an answer in this time, the task that asks fails. A timeout never counts as approval",
+        ),
+    ] = 24.0
+    feature_approval: Annotated[
+        FeatureApproval,
+        Field(
+            description="which changes of features need an approval: always, or where_needed: only if a level is "
+            "lowered or deleted, or cannot be undone"
+        ),
+    ] = ALWAYS
     scan_schedule: Annotated[
         str,
         Field(
@@ -240,6 +323,14 @@ class ClusterEntry(_Strict):
         except CroniterBadDateError:
             raise ValueError(f"'{text}' is a day that never comes: write {NEVER}, or another day") from None
         return text
+
+    @model_validator(mode="after")
+    def _has_usable_windows(self) -> ClusterEntry:
+        try:
+            parse_maintenance(self.window, self.freeze_days)
+        except UserError as error:
+            raise ValueError(str(error)) from None
+        return self
 
     @model_validator(mode="after")
     def _has_usable_conditions(self) -> ClusterEntry:
@@ -558,8 +649,8 @@ def _spec(entry: ClusterEntry, folder: Path) -> ClusterSpec:
             node["directory"] = str((folder / Path(node["directory"]).expanduser()).resolve())
         nodes.append(NodeSpec(node_id=node.pop("id"), roles=frozenset(node.pop("roles")), service=service, **node))
     data["approvers"] = tuple(entry.approvers)
-    needs_approvers = entry.approvers or entry.four_eyes
-    data["feature_approval"] = entry.feature_approval or ("always" if needs_approvers else "where_needed")
+    data["freeze_days"] = tuple(entry.freeze_days)
+    data["paces"] = {pace: one.numbers(pace) for pace, one in entry.paces.items()}
     data["conditions"] = tuple(OutsideCondition(**one.model_dump()) for one in entry.conditions)
     data["release_overrides"] = {str(Release.parse(key)): value for key, value in entry.release_overrides.items()}
     data["scan_releases"] = tuple(str(Release.parse(text)) for text in entry.scan_releases)

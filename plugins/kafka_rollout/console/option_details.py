@@ -426,7 +426,7 @@ def _method(facts: OptionFacts, judged: Judged, name: Lowering, possible: bool |
         method,
         outage=_outage(facts, name),
         restarts=number if at_once else number * steps + before,
-        takes="The outage, and the checks before and after it." if at_once else _takes(number * steps, facts.runs),
+        takes=_TAKES_AT_ONCE if at_once else _takes(facts, number * steps),
         undo=_undo(facts.spec, judged, name),
         command=f"kafka-rollout {words} --dry-run",
     )
@@ -454,9 +454,12 @@ def _outage(facts: OptionFacts, name: Lowering) -> str:
     )
 
 
-def _takes(node_steps: int, runs: Sequence[RunState]) -> str:
-    done = [seconds for run in runs for seconds in run.view.undisturbed_seconds]
-    seconds = median(done) if done else NODE_S + Request().soak_s
+_TAKES_AT_ONCE = "The outage, and the checks before and after it."
+
+
+def _takes(facts: OptionFacts, node_steps: int) -> str:
+    done = [seconds for run in facts.runs for seconds in run.view.undisturbed_seconds]
+    seconds = median(done) if done else NODE_S + Request().gates(facts.spec).soak_s
     source = f"as {count(len(done), 'node step')} of earlier runs took" if done else "assumed, soak included"
     return (
         f"About {duration(seconds * node_steps)} for {count(node_steps, 'node step')}, one after the other, without "

@@ -345,7 +345,7 @@ def _unresponsive(ports: ReadPorts, node: NodeSpec, seen: NodeState, levels: Map
 
 def _remedy(*features: str) -> str:
     ways = [f"--downgrade {feature}:LEVEL" for feature in features]
-    ways += [f"--delete {feature}" for feature in features if feature != METADATA_VERSION]
+    ways += [f"--downgrade {feature}:0" for feature in features if feature != METADATA_VERSION]
     return (
         "Stop that node and upgrade it to a release that supports the level. Or lower the level (`features "
         f"set` with {' or '.join(ways)}) while it is not in use."

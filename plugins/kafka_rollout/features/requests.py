@@ -168,16 +168,13 @@ class FeatureRequest:
         return f"{self.kind} of {self.feature}" + ("" if self.kind is RequestKind.DELETE else f" to {self.level}")
 
 
-def parse_requests(
-    upgrades: Iterable[str] = (), downgrades: Iterable[str] = (), deletions: Iterable[str] = ()
-) -> tuple[FeatureRequest, ...]:
-    """Parse `feature=level` or `feature:level` (deletions: `feature`). Each text can be a list with commas.
+def parse_requests(upgrades: Iterable[str] = (), downgrades: Iterable[str] = ()) -> tuple[FeatureRequest, ...]:
+    """Parse `feature=level` or `feature:level`. Each text can be a list with commas. A downgrade below 1 deletes.
 
     Raises UserError for an invalid level, and for two requests for the same feature.
     """
     requests = [_with_level(text, RequestKind.UPGRADE) for text in _split(upgrades)]
     requests += [_with_level(text, RequestKind.DOWNGRADE) for text in _split(downgrades)]
-    requests += [FeatureRequest(feature=_name(text), level=0, kind=RequestKind.DELETE) for text in _split(deletions)]
     seen: dict[str, FeatureRequest] = {}
     for request in requests:
         if request.feature in seen:

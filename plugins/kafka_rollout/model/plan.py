@@ -25,6 +25,7 @@ from kafka_rollout.base.findings import (
     results_of,
 )
 from kafka_rollout.base.internal_topics import METADATA_TOPIC
+from kafka_rollout.model.pace import Pace, PaceNumbers
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 
@@ -226,9 +227,13 @@ class DefaultChange:
 class RunTerms:
     """How the run carries out its plan, as its starter chose it and the approver sees it."""
 
+    pace: Pace
     soak_s: float
+    """What the pace meant in this cluster when the plan was made."""
     checks: int
-    """Consecutive passing checks after a node's start, then `soak_s`."""
+    """What the pace meant in this cluster when the plan was made."""
+    interval_s: float
+    """What the pace meant in this cluster when the plan was made."""
     gate_timeout_s: float
     rehearse: bool
     """The change was tried on a copy first."""
@@ -245,6 +250,11 @@ class RunTerms:
     """When nodes can be stopped, as in `base/maintenance.py`."""
     skip_conditions: tuple[str, ...] = ()
     """Conditions from outside that the gates do not check."""
+
+    @property
+    def numbers(self) -> PaceNumbers:
+        """The numbers of the pace that were approved."""
+        return PaceNumbers(soak_s=self.soak_s, checks=self.checks, interval_s=self.interval_s)
 
 
 class Lowering(StrEnum):

@@ -10,10 +10,13 @@ from functools import cached_property
 from typing import Final, Literal
 
 from kafka_rollout.base.errors import RefusedError, UserError
+from kafka_rollout.model.pace import PACES, Pace, PaceNumbers
 
 RuntimeName = Literal["local_process", "ssh_service", "none"]
 NO_RUNTIME: Final = "none"
 AppliesTo = Literal["before_stop", "after_start"]
+FeatureApproval = Literal["always", "where_needed"]
+ALWAYS: Final = "always"
 DAILY = "@daily"
 NEVER = "never"
 NEWEST = "newest"
@@ -259,12 +262,23 @@ class ClusterSpec:
     four_eyes: bool = False
     shell_approvers: Mapping[str, str] = field(default_factory=dict)
     """Operating system's user → the approver who uses it."""
-    min_soak_seconds: float = 0.0
-    """The least that a gate after a node's start waits for."""
-    min_checks: int = 1
-    """The least that a gate after a node's start waits for."""
-    feature_approval: str = "where_needed"
-    """`always` if a run cannot choose to change features without an approval where Kafka can undo them."""
+    paces: Mapping[Pace, PaceNumbers] = field(default_factory=dict)
+    """Its own numbers for a pace, in place of those of PACES."""
+    window: str = ""
+    """When nodes can be stopped, as in `base/maintenance.py`; empty: always."""
+    freeze_days: tuple[str, ...] = ()
+    """Days on which no node is stopped, as in `base/maintenance.py`."""
+    gate_timeout_s: float = 1800.0
+    """Without the soak."""
+    max_under_replicated: int | None = None
+    """Partitions of other nodes at a stop; None without a limit."""
+    one_rack_at_a_time: bool = True
+    """All brokers of a batch are in one rack."""
+    snapshot_interval_s: float = 300.0
+    """metadata.log.max.snapshot.interval.ms after an upgrade, if levels are raised later; 0: that of the files."""
+    approval_timeout_hours: float = 24.0
+    feature_approval: FeatureApproval = ALWAYS
+    """Which changes of features need an approval: all, or those that Kafka cannot undo."""
     scan_schedule: str = DAILY
     """A cron expression in UTC, a preset such as DAILY, or NEVER."""
     release_overrides: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -280,6 +294,10 @@ class ClusterSpec:
     prometheus_connection_id: str | None = None
     """The Connection to Prometheus, which has the values of queries in `conditions`."""
     conditions: tuple[OutsideCondition, ...] = ()
+
+    def pace(self, pace: Pace) -> PaceNumbers:
+        """Return what a pace means in this cluster."""
+        return self.paces.get(pace, PACES[pace])
 
     def node(self, node_id: int) -> NodeSpec:
         if (node := self._by_id.get(node_id)) is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from types import NoneType
@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 from kafka_rollout.base.durations import parse_duration, typed_duration
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.model.run_of import RunOf
+from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.facts import Release
 
 _DECLARED = "declared"
@@ -52,6 +53,8 @@ class Field:
     """The plan depends on it, so that a run that is always a dry run has it too."""
     labels: Mapping[StrEnum, str] = field(default_factory=dict)
     """Value → text in a form, for one value of several."""
+    labels_of: Callable[[ClusterSpec], Mapping[StrEnum, str]] | None = None
+    """The same for values whose meaning a cluster sets."""
     switch: StrEnum | None = None
     """The value that the option, a flag, sets."""
     least: float | None = None
@@ -64,8 +67,6 @@ class Field:
     option_unit: FieldUnit = UNITLESS
     required: bool = False
     """A command needs it."""
-    newest_of: frozenset[RunOf] = frozenset()
-    """Kinds whose form proposes the newest release."""
     on_copy: Any = AS_REQUESTED
     """Its value in a rehearsal."""
     name: str = ""

@@ -70,7 +70,7 @@ def decide_plan(observed: PlanObservation, request: Request, run_of: RunOf) -> t
         change = Change(release_steps=steps, feature_changes=levels if request.plans_features else ())
     path = (source, *(release_step.to_release for release_step in change.release_steps))
     racks = find_racks(cluster, observed.configs)
-    limits = BatchLimits(max_size=request.max_batch_size, one_rack=request.one_rack_at_a_time)
+    limits = BatchLimits(max_size=request.max_batch_size, one_rack=cluster.one_rack_at_a_time)
     plan = Plan(
         cluster=cluster.name,
         cluster_id=state.cluster_id,
@@ -80,9 +80,7 @@ def decide_plan(observed: PlanObservation, request: Request, run_of: RunOf) -> t
         release_steps=tuple(with_batches(step, state.partitions, racks, limits) for step in change.release_steps),
         feature_changes=change.feature_changes,
         # A restart writes no file: what an operator wrote since takes effect, and nothing else.
-        config_changes=()
-        if restarts
-        else config_changes(cluster, path, observed.configs, snapshot_interval_ms=request.snapshot_interval_ms),
+        config_changes=() if restarts else config_changes(cluster, path, observed.configs, raises_levels=bool(levels)),
         findings=(),
         unsafe=request.unsafe,
         lowering=change.lowering,

@@ -194,13 +194,13 @@ def _expected_s(plan: Plan) -> float:
 
 
 def _windows(run: ReadRun, request: Request) -> Checked:
-    maintenance = parse_maintenance(request.window, request.freeze_days)
+    maintenance = parse_maintenance(run.cluster.window, run.cluster.freeze_days)
     if maintenance is None:
-        return WINDOWS_CHECK.ran(unless="The run has no maintenance window.")
+        return WINDOWS_CHECK.ran(unless="The inventory has no maintenance window.")
     if not run.plan.release_steps:
         refuse_never_open(maintenance, run.ports.clock.now())
         return WINDOWS_CHECK.ran(unless="The run stops no node.")
-    soak_s = request.at_least(run.cluster).soak_s
+    soak_s = request.gates(run.cluster).soak_s
     return WINDOWS_CHECK.ran(window_findings(run.plan, run.cluster, maintenance, soak_s, run.ports.clock.now()))
 
 

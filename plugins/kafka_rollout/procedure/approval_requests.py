@@ -28,11 +28,11 @@ from kafka_rollout.model.plan import (
     Undo,
     accepts_no_quorum,
 )
+from kafka_rollout.model.topology import ALWAYS
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.observation.run import ReadRun, Run
 from kafka_rollout.planning.batches import NODE_S, expected_s
 from kafka_rollout.planning.lowering import LevelUndo
-from kafka_rollout.planning.request import ApprovalPolicy
 from kafka_rollout.preparation import frozen_plan, state_comparison
 from kafka_rollout.preparation.earlier_runs import raises_level, record_earlier_runs
 from kafka_rollout.preparation.lost_metadata import LOSSES
@@ -370,9 +370,10 @@ def terms_part(plan: Plan) -> list[str]:
     if plan.terms is None or not plan.release_steps:
         return []
     terms = plan.terms
-    gate = f"{terms.checks} consecutive {'check' if terms.checks == 1 else 'checks'} after each start"
-    soak = f"then a soak of {terms.soak_s:g} s" if terms.soak_s else "**no soak** after that"
-    lines = [f"- Gates: {gate}, {soak}. The gate timeout is {terms.gate_timeout_s:g} s."]
+    lines = [
+        f"- Pace after each start: **{terms.pace}**, which means {terms.numbers.text}",
+        f"- Gate timeout: {duration(terms.gate_timeout_s)}",
+    ]
     if (most := terms.max_under_replicated) is not None:
         lines.append(f"- Limit before each stop: {count(most, 'under-replicated partition')} of other nodes")
     if skipped := ", ".join(terms.skip_conditions):
@@ -658,7 +659,7 @@ def _check_features(call: StepCall) -> str | None:
     if not (pending := levels.pending_changes(call.run)):
         return "Every level is already as requested."
     left = record_earlier_runs(call.run) if raises_level(pending) else ()
-    if call.request.approval is ApprovalPolicy.WHERE_NEEDED and not requires_approval(call.plan) and not left:
+    if call.ports.cluster.feature_approval != ALWAYS and not requires_approval(call.plan) and not left:
         return "No level is lowered, Kafka can undo every raise, and no blocker can be hidden: no approval is needed."
     return None
 

@@ -209,6 +209,7 @@ class Rehearsal:
             self.ports,
             classes=UnpredictedConfigs(self.ports.classes),
             logs=UnpredictedLogs(self.ports.clock.now()),
+            cluster=replace(self.ports.cluster, gate_timeout_s=self.job.gate_timeout_s),
         )
         began = ports.clock.monotonic()
         plan: Plan | None = None
@@ -344,7 +345,7 @@ class Rehearsal:
         All nodes must pass one after the other: an election for one of them moves the coordinators of another.
         """
         ports = self.ports
-        ends = ports.clock.monotonic() + self.job.request.gate_timeout_s
+        ends = ports.clock.monotonic() + self.job.gate_timeout_s
         nodes = ports.cluster.nodes
         at = passed = 0
         while passed < len(nodes):
@@ -359,7 +360,7 @@ class Rehearsal:
                 self._refuse_exited(node, release)
             if ports.clock.monotonic() >= ends:
                 raise RefusedError(
-                    f"The copy is not in service on {release} after {self.job.request.gate_timeout_s:.0f} s: {why}",
+                    f"The copy is not in service on {release} after {self.job.gate_timeout_s:.0f} s: {why}",
                     remedy="Read the message of the node, or repeat the rehearsal with a longer --gate-timeout.",
                 )
             self.say(f"waiting for {nodes[at].name}: {why}"[:200])

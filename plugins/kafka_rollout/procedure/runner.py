@@ -81,7 +81,7 @@ from kafka_rollout.run.view import RunView
 PLAN = "plan"  # id of the step that freezes the plan
 
 # Terms that a run takes from its plan alone. The gates take the others from the call, at least those of the plan.
-_FROZEN_TERMS = frozenset({"freeze_days", "max_under_replicated", "pause_after", "skip_conditions", "window"})
+_FROZEN_TERMS = frozenset({"pause_after", "skip_conditions"})
 _PAUSES = {
     ApprovalOf.PAUSE: ("planned pause", "Approve to continue with the next node."),
     ApprovalOf.SPLIT: (

@@ -23,7 +23,7 @@ class RehearsalStoppedError(RolloutError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RehearsalJob:
-    """The planned change and the copy. The fields after `releases` are set when the copy is made."""
+    """The planned change and the copy. The fields after `gate_timeout_s` are set when the copy is made."""
 
     cluster: str
     direction: Direction
@@ -31,6 +31,8 @@ class RehearsalJob:
     """Of the copy, as `request_on_copy` makes it."""
     releases: tuple[Release, ...]
     """Of all release steps, the source first."""
+    gate_timeout_s: float
+    """Of each gate on the copy."""
     nodes: tuple[int, ...] = ()
     unregistered: tuple[int, ...] = ()
     """Brokers that are not copied."""
@@ -64,8 +66,10 @@ def order_rehearsal(
 
     An upgrade loads the coordinator logs without a scan; a downgrade has one without findings.
     """
-    of_copy = request_on_copy(request, gate_timeout_s=gate_timeout_s, scan=direction is Direction.DOWNGRADE)
-    return RehearsalJob(cluster=cluster, direction=direction, request=of_copy, releases=tuple(releases))
+    of_copy = request_on_copy(request, scan=direction is Direction.DOWNGRADE)
+    return RehearsalJob(
+        cluster=cluster, direction=direction, request=of_copy, releases=tuple(releases), gate_timeout_s=gate_timeout_s
+    )
 
 
 class Rehearsals(Protocol):

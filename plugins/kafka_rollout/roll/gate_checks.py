@@ -522,19 +522,19 @@ def policy_of(ports: ReadPorts, kind: GateKind, request: Request, plan: Plan | N
     """Return the policy of a kind of gate, the same for the DAG and the command line.
 
     Only a node that was just started must pass several consecutive checks and soak. A snapshot gets the longest
-    snapshot interval of the nodes in addition to the gate timeout. Groups are checked every tenth interval. Soak and
-    checks are at least those of the inventory, and those that were approved with the plan.
+    snapshot interval of the nodes in addition to the gate timeout. Groups are checked every tenth interval. Soak,
+    checks and interval are those of the pace in this cluster, and at least those that were approved with the plan.
     """
-    asked = request.at_least(ports.cluster, None if plan is None else plan.terms)
+    numbers = request.gates(ports.cluster, None if plan is None else plan.terms)
     after_start = kind is GateKind.AFTER_START
-    timeout_s = asked.gate_timeout_s
+    timeout_s = ports.cluster.gate_timeout_s
     if kind is GateKind.SNAPSHOT:
         timeout_s += max(snapshot_interval_ms(ports.runtime.config(node)) for node in ports.cluster.nodes) / 1000
     return GatePolicy(
-        checks=asked.checks if after_start else 1,
-        interval_s=asked.interval_s * (_GROUPS_INTERVALS if kind is GateKind.GROUPS else 1),
+        checks=numbers.checks if after_start else 1,
+        interval_s=numbers.interval_s * (_GROUPS_INTERVALS if kind is GateKind.GROUPS else 1),
         timeout_s=timeout_s,
-        soak_s=asked.soak_s if after_start else 0.0,
+        soak_s=numbers.soak_s if after_start else 0.0,
     )
 
 

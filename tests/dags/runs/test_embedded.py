@@ -13,7 +13,7 @@ from tests.records import change_lock, run_history
 
 pytestmark = pytest.mark.airflow
 
-FORM = {"target_release": "4.3.1", "soak_seconds": 0, "checks": 2, "gate_timeout_minutes": 2}
+FORM = {"target_release": "4.3.1", "pace": "fast"}
 
 
 def own_dag(window: Callable[[], None]) -> Any:

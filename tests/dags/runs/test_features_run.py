@@ -97,12 +97,13 @@ def test_single_features_fall_and_are_deleted_with_those_who_use_them_in_front_o
 ) -> None:
     world.groups = [GroupState(group_id="billing", type="consumer", state="Stable", members=1)]
     world.transactions = [TransactionState(transactional_id="payments", state="Ongoing", producer_id=1)]
-    conf = {"action": "update", "delete": ["group.version"], "downgrade": ["transaction.version:1"]}
-    state, states, record = run(runs, **conf, approval="where_needed")
+    conf = {"action": "update", "downgrade": ["transaction.version:1", "group.version:0"]}
+    world.spec = replace(world.spec, feature_approval="where_needed")
+    state, states, record = run(runs, **conf)
     assert (state, states["plan"], states["approve"], sent(world)) == ("failed", "success", "failed", [])
     assert [finding.code for finding in record.load_plan().blockers] == ["PRODUCERS-END-FATALLY"]
     assert outcome(record) == "refused"
-    state, states, record = run(runs, **conf, approval="where_needed", downgrade_type="UNSAFE")
+    state, states, record = run(runs, **conf, downgrade_type="UNSAFE")
     assert state == "success", states
     assert runs.asked == ["approve"], "what falls is asked for always"
     assert "billing (1 member)" in runs.bodies["approve"]
@@ -123,7 +124,7 @@ def test_a_group_that_loses_its_type_is_waited_for_after_the_approval_and_before
         return GroupRecords(read_at=0.0, offsets=0)
 
     monkeypatch.setattr(FakeLogs, "group_records", converted_meanwhile)
-    state, states, _ = run(runs, action="update", delete=["group.version"])
+    state, states, _ = run(runs, action="update", downgrade=["group.version:0"])
     assert state == "success", states
     assert "billing (1 member)" in runs.bodies["approve"]
     assert "The run waits for that" in runs.bodies["approve"]
@@ -131,8 +132,11 @@ def test_a_group_that_loses_its_type_is_waited_for_after_the_approval_and_before
     assert sent(world) == [{"group.version": 0}]
 
 
-def test_what_kafka_can_take_back_is_not_asked_for_where_the_run_says_so(runs: FakeRuns, world: FakeCluster) -> None:
-    conf = {"action": "update", "approval": "where_needed"}
+def test_what_kafka_can_take_back_needs_no_approval_if_the_inventory_says_so(
+    runs: FakeRuns, world: FakeCluster
+) -> None:
+    world.spec = replace(world.spec, feature_approval="where_needed")
+    conf = {"action": "update"}
     state, states, record = run(runs, **conf, upgrade=["share.version:1"])
     assert (state, states["approve"], runs.asked) == ("success", "skipped", [])
     assert sent(world) == [{"share.version": 1}]
@@ -178,10 +182,10 @@ def test_a_dry_run_plans_and_changes_nothing(runs: FakeRuns, world: FakeCluster)
     [
         {"action": "update", "upgrade": ["metadata.version:99"]},
         {"action": "update", "upgrade": ["no.such.version:1"]},
-        {"action": "update", "upgrade": ["share.version:1"], "delete": ["share.version"]},
+        {"action": "update", "upgrade": ["share.version:1"], "downgrade": ["share.version:0"]},
         {"action": "update"},
         {"action": "downgrade_all"},
-        {"action": "upgrade_all", "delete": ["share.version"]},
+        {"action": "upgrade_all", "downgrade": ["share.version:0"]},
     ],
 )
 def test_bad_input_fails_the_plan_and_asks_nobody(runs: FakeRuns, world: FakeCluster, conf: dict[str, Any]) -> None:
@@ -233,13 +237,9 @@ def test_the_form_refuses_what_makes_no_sense(load_dags: Callable[[], dict[str, 
         ("upgrade", ["group.version"]),
         ("upgrade", "group.version:1"),
         ("downgrade", ["group.version:one"]),
-        ("delete", ["group.version:1"]),
         ("downgrade_type", "FORCE"),
-        ("approval", "never"),
-        ("gate_timeout_minutes", 0),
     ):
         with pytest.raises(ParamValidationError):
             params.get_param(name).resolve(value)
-    assert params.get_param("approval").resolve() == "always"
     assert params.get_param("downgrade_type").resolve() == "SAFE"
     assert params.get_param("release_version").resolve() is None

@@ -35,7 +35,7 @@ def test_no_level_is_raised_after_a_task_that_only_was_marked(
 
     monkeypatch.setattr(BatchGateSensor, "execute", execute)
     monkeypatch.setattr(StepOperator, "act", act_or_not)
-    state, states, record = runs.run(finalize="after_approval", snapshot_interval_seconds=5)
+    state, states, record = runs.run(finalize="after_approval")
     assert (state, states["approve_finalize"]) == ("failed", "failed")
     assert not events_of(record.events(), Finalized)
     assert runs.world.finalized["metadata.version"] == 21
@@ -53,10 +53,10 @@ def test_a_new_run_asks_about_what_the_gate_of_a_failed_run_waited_for(runs: Fak
 
     runs.while_asked = leave
     runs.answers[gate] = ["Wait on"]
-    state, states, _ = runs.run(finalize="after_approval", snapshot_interval_seconds=5)
+    state, states, _ = runs.run(finalize="after_approval")
     assert (state, states[gate], states["finalize"]) == ("failed", "failed", "upstream_failed")
     runs.asked.clear()
-    state, states, record = runs.run(finalize="after_approval", snapshot_interval_seconds=5)
+    state, states, record = runs.run(finalize="after_approval")
     assert (state, runs.asked) == ("success", ["approve_finalize"]), states
     (given,) = (one for one in events_of(record.events(), Approval) if one.what is ApprovalOf.FINALIZE)
     assert any("the log does not show the load of __consumer_offsets-0" in doubt for doubt in given.doubts)

@@ -214,7 +214,7 @@ def test_a_run_whose_lock_was_broken_takes_it_again_only_when_its_failed_task_is
 
     runs.world.advance = advance_and_break  # type: ignore[method-assign]
     dag = runs.load()[DAG_ID]
-    run = run_dag(dag, {"target_release": "4.3.1", "soak_seconds": 0, "checks": 2})
+    run = run_dag(dag, {"target_release": "4.3.1", "pace": "fast"})
     record = run_history(runs.home, "fake", run.run_id)
     failed = [ti for ti in run.get_task_instances() if ti.state == "failed" and ti.task_id.startswith("roll.")]
     assert [one.try_number for one in failed] == [1], "no retry"

@@ -16,19 +16,14 @@ from tests.fakes.cluster import make_spec
 pytestmark = pytest.mark.airflow
 _OF_NODE_STEPS = {
     "max_batch_size",
-    "one_rack_at_a_time",
     "pause_after",
-    "max_under_replicated",
     "skip_conditions",
-    "window",
-    "freeze_days",
 }
 FIELDS = {  # those that a plan uses
     "upgrade": {
         "target_release",
         "finalize",
         "pin_min_insync_replicas",
-        "snapshot_interval_seconds",
         "accept_unavailable",
         "dry_run",
     },

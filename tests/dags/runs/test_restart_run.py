@@ -28,7 +28,7 @@ def world(runs: FakeRuns) -> FakeCluster:
 
 def run(runs: FakeRuns, **conf: Any) -> tuple[str, dict[str, str | None], SqlRunStore]:
     """(state of the run, states by task, the run's record)."""
-    started = run_dag(runs.load()[DAG_ID], {"soak_seconds": 0, "checks": 1, **conf})
+    started = run_dag(runs.load()[DAG_ID], {"pace": "fast", **conf})
     states = {ti.task_id: ti.state for ti in started.get_task_instances()}
     return str(started.state), states, run_history(runs.home, "fake", started.run_id)
 
@@ -55,5 +55,5 @@ def test_a_dry_run_stops_no_node(runs: FakeRuns, world: FakeCluster) -> None:
 def test_the_form_has_no_release_and_no_rehearsal(runs: FakeRuns) -> None:
     dag: DAG = runs.load()[DAG_ID]
     fields = set(dag.params)
-    assert {"nodes", "dry_run", "pause_after", "soak_seconds", "accept_unavailable", "traffic"} <= fields
+    assert {"nodes", "dry_run", "pause_after", "pace", "accept_unavailable", "traffic"} <= fields
     assert not {"target_release", "rehearse", "finalize"} & fields

@@ -83,7 +83,7 @@ def test_a_retry_and_a_cleared_task_ask_again_whatever_the_history_says(
     monkeypatch.setattr("kafka_rollout.airflow.common.base.cluster_ports", lambda *_: nullcontext(ports))
     monkeypatch.setattr("kafka_rollout.airflow.approvals.asking.request_answer", shown_as_asked)
     task = ask_approval.ApprovalOperator(task_id="approve_plan", cluster="fake", step=step_of(UPGRADE, "approve_plan"))
-    context = context_of(plan, {"dry_run": False, "approvers": [], "approval_timeout_hours": 1}, task)
+    context = context_of(plan, {"dry_run": False}, task)
     with pytest.raises(TaskAwaitingInput):
         task.act(context, ports)
     assert task.confirm_answer(context, given_answer("Approve"), "answered", plan.hash)["by"] == "alice"
@@ -102,7 +102,7 @@ def test_an_answer_to_another_plan_than_the_one_that_was_shown_approves_nothing(
     monkeypatch.setattr("kafka_rollout.airflow.common.base.cluster_ports", lambda *_: nullcontext(ports))
     monkeypatch.setattr("kafka_rollout.airflow.approvals.asking.request_answer", shown_as_asked)
     task = ask_approval.ApprovalOperator(task_id="approve_plan", cluster="fake", step=step_of(UPGRADE, "approve_plan"))
-    params = {"dry_run": False, "approvers": [], "approval_timeout_hours": 1}
+    params = {"dry_run": False}
     with pytest.raises(TaskAwaitingInput) as parked:
         task.act(context_of(plan, params, task), ports)
     later = plan_upgrade(ports, R431, finalize=False)
@@ -135,7 +135,7 @@ def test_test_records_that_are_lost_after_the_first_request_are_accepted_by_the_
     step = step_of(UPGRADE, "approve_finalize")
     step = replace(step, approval=replace(step.approval, check=lambda call: None, body=body_of))
     task = ApprovalOperator(task_id="approve_finalize", cluster="fake", step=step)
-    context = context_of(plan, {"dry_run": False, "approvers": [], "approval_timeout_hours": 1}, task)
+    context = context_of(plan, {"dry_run": False}, task)
 
     def name_of(asked: Asked) -> str:
         return request_name("run-1", "approve_finalize", asked.what, asked.text)
@@ -244,7 +244,7 @@ def test_a_gate_of_the_whole_cluster_is_waited_for_or_ends_the_run(
     monkeypatch.setattr(asking, "ask", lambda context, ports, question, **_: asked.append(question))
     monkeypatch.setattr("kafka_rollout.airflow.common.base.cluster_ports", lambda *_: nullcontext(ports))
     task = gate.GateSensor(task_id="gate_snapshot", cluster="fake", step=step_of(UPGRADE, "gate_snapshot"))
-    context = context_of(plan, {"approval_timeout_hours": 1})
+    context = context_of(plan, {})
     task.ask(context, ports, "gives up")
     assert asked[0].options == (Decision.WAIT_ON, Decision.STOP_HERE)
     with pytest.raises(AirflowFailException, match="alice stopped the run at gate snapshot: because the test says so"):

@@ -41,18 +41,18 @@ def trigger(inventory: Path, database: None) -> Callable[..., dict[str, Any]]:
 
 
 def test_a_run_is_triggered_by_the_command_line_with_the_form_s_answers(trigger: Callable[..., dict[str, Any]]) -> None:
-    assert trigger("by-hand", target_release="4.3.1", dry_run=True, soak_seconds=5) == {
+    assert trigger("by-hand", target_release="4.3.1", dry_run=True, pace="fast") == {
         "target_release": "4.3.1",
         "dry_run": True,
-        "soak_seconds": 5,
+        "pace": "fast",
     }
 
 
-@pytest.mark.parametrize("conf", [{"target_release": "9.9.9"}, {"finalize": "now"}, {"soak_seconds": -1}], ids=str)
+@pytest.mark.parametrize("conf", [{"target_release": "9.9.9"}, {"finalize": "now"}, {"pace": "slow"}], ids=str)
 def test_what_makes_no_sense_is_refused_before_there_is_a_run(
     trigger: Callable[..., dict[str, Any]], conf: dict[str, Any]
 ) -> None:
     from airflow.sdk.exceptions import ParamValidationError
 
     with pytest.raises((ValueError, ParamValidationError), match=next(iter(conf))):
-        trigger("bad", **conf)
+        trigger("bad", **{"target_release": "4.3.1", **conf})

@@ -56,10 +56,11 @@ def outcome(record: SqlRunStore) -> str:
 def test_nodes_are_rolled_one_after_the_other_and_the_active_controller_last(runs: FakeRuns) -> None:
     runs.world.leader = 2  # the one in the middle: its own place in the graph stays empty
     runs.world.groups = [GroupState(group_id="billing", type="consumer", state="EMPTY")]
-    state, states, record = runs.run(finalize="after_approval", snapshot_interval_seconds=5)
+    runs.world.spec = replace(runs.world.spec, snapshot_interval_s=300.0)
+    state, states, record = runs.run(finalize="after_approval")
     assert state == "success", states
     assert node_steps(record) == one_by_one("3.9.1-to-4.3.1", [1, 3, 2, 11, 12, 13])
-    assert {node.config["metadata.log.max.snapshot.interval.ms"] for node in runs.world.nodes.values()} == {"5000"}
+    assert {node.config["metadata.log.max.snapshot.interval.ms"] for node in runs.world.nodes.values()} == {"300000"}
     assert "1 group: 1 consumer" in runs.bodies["approve_plan"]
     assert runs.asked == ["approve_plan", "approve_finalize"]
     assert {states[f"roll.{part}[{index}]"] for part in PARTS for index in range(6)} == {"success"}
@@ -233,7 +234,7 @@ def test_a_failed_instance_holds_the_later_ones_and_continues_when_it_is_cleared
     stand_in = SimpleNamespace(replace=replace_until_3, name_of=loop.name_of)
     monkeypatch.setattr(replace_batch, "loop", stand_in)
     dag = runs.load()[DAG_ID]
-    run = run_dag(dag, {"target_release": "4.3.1", "soak_seconds": 0, "checks": 2})
+    run = run_dag(dag, {"target_release": "4.3.1", "pace": "fast"})
     assert str(run.state) == "running"
     assert runs.world.stops == [2]
     monkeypatch.setattr(replace_batch, "loop", loop)
@@ -301,7 +302,8 @@ def test_a_gate_before_a_stop_that_fails_asks_and_stops_no_node(runs: FakeRuns) 
     gate = "roll.gate_before[0]"
     runs.world.nodes[3].behind = 10**6
     runs.answers[gate] = ["Roll back"]
-    state, _, _ = runs.run(gate_timeout_minutes=0.01)
+    runs.world.spec = replace(runs.world.spec, gate_timeout_s=0.6)
+    state, _, _ = runs.run()
     assert state == "failed"
     assert runs.offered[gate] == ("Wait on", "Retry", "Stop here", "Roll back")
     assert runs.world.stops == []

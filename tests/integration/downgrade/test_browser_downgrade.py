@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
+from kafka_rollout.planning.request import SELDOM
 from tests.integration.conftest import MakeCluster
 from tests.integration.downgrade.test_dag_downgrade_offline import cordon_a_second_directory
 from tests.integration.harness.airflow.pages import (
+    FAST,
     box,
     choices,
     choose,
@@ -99,14 +101,14 @@ def trigger_by_the_form(page: Page, tmp_path: Path) -> None:
     expect(target).not_to_contain_text(re.compile(r"\d\.\d\.\d"))  # nobody goes where they have not chosen to go
     assert choices(page, form, "Target release") == known_releases()
     choose(page, form, "Target release", "4.0.1")
-    choose(page, form, "Downgrade type", "UNSAFE: accept the losses, and list them")
     choose(
         page, form, "If Kafka refuses the level", "stop only the controllers, or all nodes if needed, after an approval"
     )
     expect(form.get_by_role("checkbox", name="Dry run")).not_to_be_checked()
     page.screenshot(path=tmp_path / "downgrade-form.png")
-    section(form, "Gates")
-    form.get_by_role("spinbutton", name="Soak (seconds)").fill("0")
+    choose(page, form, "Pace", FAST)
+    section(form, SELDOM)
+    choose(page, form, "Downgrade type", "UNSAFE: accept the losses, and list them")
     form.get_by_role("button", name="Trigger").click()
 
 

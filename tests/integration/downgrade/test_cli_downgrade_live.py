@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import signal
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from kafka_rollout.base.errors import RefusedError
+from kafka_rollout.clusters.inventory import dump_cluster
 from kafka_rollout.run.events import events_of, has
 from kafka_rollout.run.step_events import (
     GateChecked,
@@ -47,8 +49,9 @@ def test_a_live_downgrade_killed_with_the_controllers_stopped_ends_right_when_it
     before = contents(cluster.spec)
     shell = Shell(tmp_path, cluster)
     opens = datetime.now(UTC).replace(second=0, microsecond=0) + timedelta(minutes=4)
-    window = f"{opens:%M %H} * * * 6h UTC"
-    down = ("downgrade", "--cluster", "served", "--to", "4.2.1", "--lowering", "live", "--window", window)
+    spec = replace(cluster.spec, window=f"{opens:%M %H} * * * 6h UTC")
+    cluster.inventory_path.write_text(dump_cluster(spec))
+    down = ("downgrade", "--cluster", "served", "--to", "4.2.1", "--lowering", "live")
     down = (*down, *QUICK, *APPROVED)
     with traffic(cluster, tmp_path / "served"):
         killed = shell(*down, beforehand=KILLED_IN_AN_INSTALLATION)

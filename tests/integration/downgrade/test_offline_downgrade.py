@@ -227,7 +227,7 @@ def test_separate_nodes_are_trimmed_and_taken_back_from_controllers_on_the_new_l
         patched.setattr(LocalProcessRuntime, "start", look_then_start)
         patched.setenv("KAFKA_ROLLOUT_HOME", str(tmp_path / "home"))
         patched.setenv("KAFKA_ROLLOUT_CLUSTERS", str(cluster.inventory_path.parent))
-        named = ("--as", "alice", "--reason", "a test", "--yes", "--gate-timeout", "240")
+        named = ("--as", "alice", "--reason", "a test", "--yes")
         assert run_main(["rollback", "--cluster", cluster.spec.name, "--run", "run", *named]) == 0
     assert seen[0] == stopped, "every byte is as it was before the installation"
     with opened(cluster, tmp_path / "home") as ports:

@@ -115,7 +115,7 @@ def test_the_race_is_lost_by_the_narrower_broker_and_told_by_the_command_and_by_
     make_cluster: MakeCluster, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = make_cluster(str(NEW), layout="separate", size=2, metadata_version="3.9-IV0")
-    delete, add = "features set --delete share.version", "features set --upgrade share.version:1"
+    delete, add = "features set --downgrade share.version:0", "features set --upgrade share.version:1"
     approved = " ".join(word.replace(" ", "-") for word in APPROVED)
 
     def joins_as_401() -> None:
@@ -145,7 +145,7 @@ def test_the_race_is_lost_by_the_narrower_broker_and_told_by_the_command_and_by_
     assert (code, answer["exit_code"], answer["results"][0]["result"]) == (1, 1, "OK"), error
     (found,) = [finding for finding in answer["findings"] if finding["code"] == "NODE-GONE-AFTER-FINALIZING"]
     assert "its installed release 4.0.1 does not support share.version 1: " in found["sentence"]
-    assert "`features set` with --downgrade share.version:LEVEL or --delete share.version" in found["remedy"]
+    assert "`features set` with --downgrade share.version:LEVEL or --downgrade share.version:0" in found["remedy"]
     # … whose remedy lets it in: the level taken back, though a node that is kept out does not answer.
     code, told, error = command(cluster, f"{delete} {approved}")
     assert "Result: OK" in told, (told, error)

@@ -134,11 +134,11 @@ class Test431:
             (f"--upgrade {METADATA_VERSION}:99", 2, "metadata.version 99 does not exist"),
             (f"--downgrade {METADATA_VERSION}:29", 3, "cannot lower metadata.version from 30 to 29"),
             (f"--downgrade {METADATA_VERSION}:14 --unsafe", 3, "3.7-IV0"),
-            (f"--delete {METADATA_VERSION}", 3, "cannot be deleted"),
+            (f"--downgrade {METADATA_VERSION}:0", 3, "cannot be deleted"),
             (f"--upgrade {METADATA_VERSION}:29", 3, "An upgrade request cannot"),
             ("--upgrade group.version:0", 3, "An upgrade request cannot"),
             ("--downgrade group.version:1", 3, "does not lower it"),
-            ("--delete streams.version", 0, "OK (dry run)"),
+            ("--downgrade streams.version:0", 0, "OK (dry run)"),
             ("--release-version 4.2.1 --unsafe", 3, "cannot lower metadata.version from 30 to 29"),
             ("--release-version 4.2.1", 3, "An upgrade request cannot"),
         ):

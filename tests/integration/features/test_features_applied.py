@@ -163,7 +163,8 @@ def test_one_update_is_in_flight_and_a_killed_one_blocks_the_next_no_longer_than
 ) -> None:
     shell = Shell(tmp_path, cluster)
     streams, share = (
-        ("features", "set", "-c", "applied", "--delete", f"{name}.version", *APPROVED) for name in ("streams", "share")
+        ("features", "set", "-c", "applied", "--downgrade", f"{name}.version:0", *APPROVED)
+        for name in ("streams", "share")
     )
     before = levels_by_node(cluster, tmp_path)
     first = shell.start(*streams, beforehand=_IN_FLIGHT.format(here=str(tmp_path / "in-flight")))
@@ -203,13 +204,13 @@ def test_bad_input_is_one_sentence_that_names_it_and_leaves_nothing_behind(
         ("set --upgrade group.version:99", "group.version 99 does not exist"),
         (f"set --downgrade {METADATA_VERSION}:99 --unsafe", f"{METADATA_VERSION} 99 does not exist"),
         ("set --upgrade group.version:1 --downgrade group.version:0", "There are two requests for group.version"),
-        ("set --upgrade group.version:1 --delete group.version", "There are two requests for group.version"),
+        ("set --upgrade group.version:1 --downgrade group.version:0", "There are two requests for group.version"),
         ("set --upgrade group.version", "'group.version' is not in the form feature=level"),
         ("set --upgrade group.version:99999", "'group.version:99999' has a level above 32767"),
-        ("set --delete group,version:1", "'version:1' is not a feature name"),
+        ("set --downgrade group:0,version:1", "'version:1' is not a feature name"),
         ("set", "The request must contain either features or a release"),
         (
-            "set --release-version 4.2.1 --delete group.version",
+            "set --release-version 4.2.1 --downgrade group.version:0",
             "The request must contain either features or a release",
         ),
         ("set --release-version 9.9.9 --safe", "9.9.9"),
@@ -232,7 +233,7 @@ def test_safe_keeps_a_level_that_a_group_lives_on_and_unsafe_takes_it_and_names_
     servers = {"bootstrap.servers": cluster.spec.bootstrap_servers}
     admin = AdminClient(servers)
     admin.create_topics([NewTopic("orders", 1, 1)])["orders"].result(60)
-    delete = f"features set --delete group.version {YES}"
+    delete = f"features set --downgrade group.version:0 {YES}"
     consumer = Consumer({**servers, "group.id": "billing", "group.protocol": "consumer"})
     consumer.subscribe(["orders"])
 
@@ -270,7 +271,7 @@ def test_safe_keeps_a_level_that_a_group_lives_on_and_unsafe_takes_it_and_names_
 def test_a_command_is_told_which_run_of_the_dag_changes_the_cluster(
     cluster: LocalCluster, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    command(cluster, f"features set --delete share.version,streams.version {YES}")
+    command(cluster, f"features set --downgrade share.version:0,streams.version:0 {YES}")
     runs = ProcessRuns.open(tmp_path, monkeypatch)
     add = f"features set --upgrade streams.version:1 {YES}"
     told: list[tuple[int, str, str]] = []

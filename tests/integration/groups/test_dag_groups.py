@@ -57,7 +57,7 @@ def test_a_consumer_group_holds_a_lower_group_version_up_until_it_is_converted_a
 
         with meanwhile(convert):
             state, states, record = runs.run(
-                cluster, "kafka_features", action="update", delete=["group.version"], downgrade_type="SAFE"
+                cluster, "kafka_features", action="update", downgrade=["group.version:0"], downgrade_type="SAFE"
             )
         assert state == "success", states
         assert "billing (2 members)" in runs.bodies["approve"]
@@ -101,7 +101,7 @@ class TestThreeNodes:
         clients.create_topics([narrow])["narrow"].result(DEADLINE_S)
         stopped = cluster.spec.nodes[-1]
         cluster.runtime.stop(stopped, deadline_s=60, force=True)
-        deletion = parse_requests((), (), ["eligible.leader.replicas.version"])
+        deletion = parse_requests((), ["eligible.leader.replicas.version:0"])
         order = FeatureOrder(action=FeatureAction.UPDATE, named=deletion)
 
         def named() -> bool:

@@ -157,7 +157,7 @@ def test_each_gets_the_plan_that_is_its_own(run: Any) -> None:
 
 def test_lowered_features_name_the_applications_that_use_them(run: Any) -> None:
     wait_until(lambda: all_there(run), "every application is in its group", within_s=2 * DEADLINE_S)
-    code, out = run("features set --dry-run --delete streams.version,share.version")
+    code, out = run("features set --dry-run --downgrade streams.version:0,share.version:0")
     assert code == 3
     told = " ".join(out.split())
     assert (

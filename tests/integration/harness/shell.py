@@ -17,7 +17,7 @@ from tools.testbed.bed import UNSEEN
 APPROVED = ("--as", "alice", "--reason", "a test", "--yes")
 PLANNED_ON_HOSTS = (*APPROVED, *(word for one in UNSEEN for word in ("--accept-unknown", one)))
 DRY_RUN = ("upgrade", "--dry-run", "--no-scan", "--no-rehearse", "--finalize", "after-approval")
-QUICK = ("--soak", "0", "--checks", "2", "--interval", "0.5")
+QUICK = ("--pace", "fast")
 _CALL_S = 900.0  # one call on a busy machine
 
 # For `beforehand`: a kill in the second installation of a snapshot, when the snapshot is there and the old log is not

@@ -12,6 +12,7 @@ from kafka_rollout.run.events import events_of
 from kafka_rollout.run.step_events import LiveLowered, OfflineInstalled
 from tests.integration.harness.cluster_contents import contents_kept
 from tests.integration.harness.shell import PLANNED_ON_HOSTS, QUICK, Shell
+from tests.of_cluster import set_in_file
 from tests.testbeds import MakeBed
 from tools.testbed.bed import DATA, Bed
 
@@ -50,9 +51,8 @@ def backups(bed: Bed) -> dict[str, str]:
 def test_from_3_9_1_to_4_3_1_and_back_with_the_levels(make_bed: MakeBed, tmp_path: Path) -> None:
     bed = make_bed("3.9.1", others=("4.3.1",), size=3)
     shell = Shell(tmp_path, bed)
-    change(
-        shell, "upgrade", "4.3.1", "--no-scan", "--traffic", "--finalize", "after-approval", "--snapshot-interval", "5"
-    )
+    set_in_file(bed.inventory_path, snapshot_interval_s=5.0)
+    change(shell, "upgrade", "4.3.1", "--no-scan", "--traffic", "--finalize", "after-approval")
     assert_all_run(bed, "4.3.1")
     report = change(shell, "downgrade", "3.9.1", "--traffic", "--lowering", "offline")
     assert_all_run(bed, "3.9.1")

@@ -19,6 +19,7 @@ from kafka_rollout.run.events import events_of
 from kafka_rollout.run.step_events import OfflineInstalled
 from tests.integration.harness.cluster_contents import contents_kept
 from tests.integration.harness.shell import PLANNED_ON_HOSTS, QUICK, Shell
+from tests.of_cluster import set_in_file
 from tests.testbeds import MakeBed
 from tools.testbed.bed import DATA, Bed
 from tools.testbed.hosts import Host
@@ -97,12 +98,11 @@ def upgrade(
         "--to",
         NEW,
         *QUICK,
-        "--gate-timeout",
-        "90",
         *PLANNED_ON_HOSTS,
         "--no-scan",
         "--traffic",
     ]
+    set_in_file(bed.inventory_path, gate_timeout_s=90.0, snapshot_interval_s=5.0)
     started = fault() if fault else None
     try:
         report = completed(shell, [*words, *options], started, beforehand=beforehand)
@@ -206,7 +206,7 @@ def test_the_disk_of_a_host_is_full_when_its_node_starts(shell: Shell, bed: Bed)
 
 def test_the_connection_breaks_while_snapshots_are_copied_and_installed(shell: Shell, bed: Bed, tmp_path: Path) -> None:
     """The level is lowered offline: the metadata logs of all nodes are copied to the worker, and replaced."""
-    upgrade(shell, bed, options=("--finalize", "after-approval", "--snapshot-interval", "5"))
+    upgrade(shell, bed, options=("--finalize", "after-approval"))
     words = ["downgrade", "--cluster", "testbed", "--to", OLD, "--lowering", "offline", *QUICK, *PLANNED_ON_HOSTS]
     commands = (f"cat {DATA}/__cluster_metadata-0", *(f"{name} {DATA}" for name in ("cp -pT", "tee", "mv -T", "rm -f")))
     cuts = cutting(tmp_path / "cuts", bed.hosts[1], *(f"sudo -n -u kafka /usr/bin/{each}" for each in commands))

@@ -15,6 +15,7 @@ from kafka_rollout.run.step_events import Stopping
 from tests.integration.harness.acks import error_with_acks_all
 from tests.integration.harness.shell import PLANNED_ON_HOSTS, QUICK, Shell
 from tests.integration.hosts.losing import host_of
+from tests.of_cluster import set_in_file
 from tests.testbeds import MakeBed
 
 pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(1800)]
@@ -34,12 +35,13 @@ def test_a_topic_keeps_its_min_isr_and_without_the_pin_nothing_is_stopped(make_b
     admin.create_topics([NewTopic("plain", 1, 3)])["plain"].result(60)
     shell = Shell(tmp_path, bed)
 
+    set_in_file(bed.inventory_path, snapshot_interval_s=5.0)
     refused = shell(*ROLL)
     assert refused.returncode == 3, refused.stderr
     assert "ELR-CHANGES-MIN-ISR" in refused.stdout + refused.stderr
     assert events_of(shell.newest_run().events(), Stopping) == ()
 
-    done = shell(*ROLL, "--pin-min-insync-replicas", "--snapshot-interval", "5", "--traffic")
+    done = shell(*ROLL, "--pin-min-insync-replicas", "--traffic")
     assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads(Path(done.stdout.splitlines()[-1]).read_text())
     assert report["outcome"] == "finished", report["sentence"]

@@ -10,6 +10,7 @@ import pytest
 from kafka_rollout.run.events import events_of
 from kafka_rollout.run.step_events import Started
 from tests.integration.harness.shell import PLANNED_ON_HOSTS, QUICK, Shell
+from tests.of_cluster import set_in_file
 from tests.testbeds import MakeBed
 from tools.testbed.bed import Bed
 from tools.testbed.hosts import Host
@@ -23,6 +24,7 @@ def test_an_upgrade_over_ssh_switches_the_release_and_leaves_the_rest_to_the_ope
     make_bed: MakeBed, tmp_path: Path
 ) -> None:
     bed = make_bed("4.2.1", others=("4.3.1",), size=3)
+    set_in_file(bed.inventory_path, snapshot_interval_s=5.0)
     shell = Shell(tmp_path, bed)
     before = [host.run("cat", "/etc/kafka/kafka.env", "/etc/systemd/system/kafka.service") for host in bed.hosts]
 
@@ -37,8 +39,6 @@ def test_an_upgrade_over_ssh_switches_the_release_and_leaves_the_rest_to_the_ope
         "--no-scan",
         "--finalize",
         "after-approval",
-        "--snapshot-interval",
-        "5",
     )
 
     assert done.returncode == 0, done.stdout + done.stderr

@@ -22,7 +22,6 @@ from tests.integration.harness.airflow.pages import (
     console,
     own_page,
     run_of,
-    section,
     sign_in,
 )
 from tests.integration.harness.airflow.server import (
@@ -58,8 +57,7 @@ def test_a_person_changes_single_features_and_reads_what_became_of_each(
     page.get_by_role("button", name="Trigger").first.click()
     form = page.get_by_role("dialog")
     choose(page, form, "Feature action", "change single features, or set the levels of a release")
-    section(form, "Single features")
-    for parameter, lines in (("upgrade", "metadata.version=30"), ("delete", "streams.version\nshare.version")):
+    for parameter, lines in (("upgrade", "metadata.version=30"), ("downgrade", "streams.version=0\nshare.version=0")):
         form.locator(f"#element_{parameter}").fill(lines)
     page.screenshot(path=tmp_path / "features-form.png")
     form.get_by_role("button", name="Trigger").click()

@@ -34,7 +34,7 @@ def test_a_hostile_name_is_text_in_an_approval_and_on_the_page(
     producer.init_transactions(180)
     dag_id = airflow.add(cluster, dag="kafka_features")
     client = airflow.client()
-    conf = {"action": "update", "downgrade": ["transaction.version:1"], "approvers": [APPROVER]}
+    conf = {"action": "update", "downgrade": ["transaction.version:1"]}
     run_id = client.trigger(dag_id, conf)
     run = Run(airflow=airflow, cluster=cluster, dag_id=dag_id, run_id=run_id, client=client)
     run.wait_for_question("approve")

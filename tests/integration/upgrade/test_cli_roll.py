@@ -125,11 +125,11 @@ def test_a_node_that_does_not_start_is_fixed_and_retried_and_the_roll_can_still_
     assert f"after node {second} failed" in rolled.stderr
     assert f"kafka-rollout retry --cluster shell --run {shell.newest_run().number}" in rolled.stderr
     in_the_way.unlink()
-    again = shell("retry", *this_run, *QUICK, *APPROVED)
+    again = shell("retry", *this_run, *APPROVED)
     assert again.returncode == 0, again.stderr
     assert later_starts(shell.cluster)[second] == ["4.3.1", "4.3.1"]
     assert later_starts(shell.cluster)[third] == []
-    back = shell("rollback", *this_run, *QUICK, *APPROVED)
+    back = shell("rollback", *this_run, *APPROVED)
     assert back.returncode == 0, back.stderr
     report = json.loads(Path(back.stdout.splitlines()[-1]).read_text())
     assert (report["outcome"], report["sentence"]) == ("rolled_back", "Every node runs 3.9.1 again.")
@@ -187,7 +187,7 @@ def test_a_roll_back_ends_on_the_release_that_loads_what_the_newest_one_wrote(ol
     """4.3.1 commits offsets in a version that 3.4.0 stops at, whatever the feature levels."""
     rolled = old_shell("upgrade", "-c", "shell", "--to", "4.3.1", *QUICK, *APPROVED, "--traffic")
     assert rolled.returncode == 0, rolled.stderr
-    back = old_shell("rollback", "-c", "shell", "--run", old_shell.newest_run().run_id, *QUICK, *APPROVED)
+    back = old_shell("rollback", "-c", "shell", "--run", old_shell.newest_run().run_id, *APPROVED)
     assert back.returncode == 3, back.stderr
     said = " ".join(back.stderr.split())
     assert "A rollback to 3.4.0 is not possible" in said
@@ -204,7 +204,7 @@ def test_a_roll_back_is_refused_while_there_are_settings_that_the_older_release_
     rolled = shell("upgrade", "-c", "shell", "--to", "4.3.1", *QUICK, *APPROVED, "--no-scan")
     assert rolled.returncode == 0, rolled.stderr
     set_settings(shell.cluster.spec)
-    back = ("rollback", "-c", "shell", "--run", shell.newest_run().run_id, *QUICK, *APPROVED)
+    back = ("rollback", "-c", "shell", "--run", shell.newest_run().run_id, *APPROVED)
 
     refused = shell(*back)
     assert refused.returncode == 3, refused.stderr

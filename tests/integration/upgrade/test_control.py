@@ -17,6 +17,7 @@ from kafka_rollout.run.step_events import GateChecked, Stopping
 from tests.fakes.prometheus import prometheus, vector
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.shell import APPROVED, Shell
+from tests.of_cluster import with_pace
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(1800)]
@@ -32,7 +33,8 @@ def test_a_restart_pauses_for_a_second_shell_between_two_windows_and_for_a_value
     with prometheus(lambda _query, _headers: vector(errors[0])) as url:
         inventory = shell.cluster.inventory_path
         condition = OutsideCondition(name="errors", query="sum(errors)", requires="< 5", interval_s=1.0)
-        spec = replace(load_cluster(inventory), prometheus_connection_id="prom", conditions=(condition,))
+        spec = with_pace(load_cluster(inventory), soak_s=SOAK_S, checks=2)
+        spec = replace(spec, prometheus_connection_id="prom", conditions=(condition,))
         inventory.write_text(dump_cluster(spec))
         config = tmp_path / "security.json"
         config.write_text(json.dumps({"prometheus": {"url": url}}))
@@ -45,7 +47,9 @@ def _restart(shell: Shell, config: Path, errors: list[str]) -> None:
     closes = opens + timedelta(minutes=2)
     opens_again = closes + timedelta(minutes=1)
     window = f"{opens:%M %H} * * * 2m UTC; {opens_again:%M %H} * * * 2h UTC"
-    restart = ("restart", "--cluster", "shell", "--soak", str(SOAK_S), "--checks", "2", "--window", window)
+    spec = load_cluster(shell.cluster.inventory_path)
+    shell.cluster.inventory_path.write_text(dump_cluster(replace(spec, window=window)))
+    restart = ("restart", "--cluster", "shell")
     restart = (*restart, "--command-config", str(config))
     process = shell.start(*restart, *APPROVED)
     try:

@@ -37,7 +37,7 @@ from tools.demo.local_cluster import LocalCluster
 pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(5400)]
 
 FORTH, BACK = "3.9.1-to-4.3.1", "4.3.1-to-3.9.1"
-FORM = {"finalize": "later", "max_batch_size": 4, "gate_timeout_minutes": 20, "rehearse": False}
+FORM = {"finalize": "later", "max_batch_size": 4, "rehearse": False}
 
 
 def test_twelve_brokers_in_batches_with_a_killed_scheduler_and_a_failed_node_lose_nothing(
@@ -99,7 +99,9 @@ def test_twelve_brokers_in_batches_with_a_killed_scheduler_and_a_failed_node_los
 
 def run_with_split(airflow: PrivateAirflow, cluster: LocalCluster, admin: AdminClient) -> Run:
     """Upgrade with a topic that has two replicas in the last batch since the plan."""
-    run = airflow.trigger(cluster, "4.3.1", **{**FORM, "gate_timeout_minutes": 4})
+    cluster = replace(cluster, spec=replace(cluster.spec, gate_timeout_s=240.0))
+    airflow.add(cluster)
+    run = airflow.trigger(cluster, "4.3.1", **FORM)
     run.wait_for_question("approve_plan")
     batches = run.store.load_plan().release_steps[0].batches
     split = batches[-1]

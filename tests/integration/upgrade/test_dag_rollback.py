@@ -21,7 +21,7 @@ def test_a_node_that_does_not_start_holds_the_roll_also_if_a_gate_is_marked_as_p
     cluster = replace(made, spec=replace(made.spec, release_overrides={"4.3.1": BREAKS_WHERE_A_FILE_IS_IN_THE_WAY}))
     airflow.add(cluster)
 
-    run = airflow.trigger(cluster, "4.3.1", finalize="after_approval", gate_timeout_minutes=20)
+    run = airflow.trigger(cluster, "4.3.1", finalize="after_approval")
     run.wait_for_question("approve_plan")
     order = run.store.load_plan().release_steps[0].order
     first, second, last = (cluster.spec.node(node_step.node_id) for node_step in order)

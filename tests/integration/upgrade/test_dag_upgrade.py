@@ -15,8 +15,10 @@ from kafka_rollout.base.errors import UserError
 from kafka_rollout.client.admin import KafkaAdmin
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.nodes.metrics import NodeMetricsReader
+from kafka_rollout.planning.request import SELDOM
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.airflow.pages import (
+    FAST,
     TASKS_MS,
     box,
     choices,
@@ -154,23 +156,19 @@ def trigger_by_the_form(page: Page, tmp_path: Path) -> None:
     assert choices(page, form, "Target release") == known_releases()
     choose(page, form, "Target release", "4.3.1")
     choose(page, form, "Finalize features", "in this run, after an approval")
+    choose(page, form, "Pace", FAST)
     pin = form.get_by_role("checkbox", name="Pin min.insync.replicas")
-    pin.dispatch_event("click")
-    expect(pin).to_be_checked()
+    expect(pin).to_be_hidden()  # few runs need it
     expect(form.get_by_role("checkbox", name="Dry run")).not_to_be_checked()
     expect(form.get_by_text("After finalizing, a rollback is not possible")).to_be_visible()
     page.screenshot(path=tmp_path / "trigger-form.png")
 
-    section(form, "Gates")
-    form.get_by_role("spinbutton", name="Soak (seconds)").fill("0")
-    checks = form.get_by_role("spinbutton", name="Consecutive checks")
-    expect(checks).to_have_value("3")
-    checks.fill("2")
+    section(form, SELDOM)
+    pin.dispatch_event("click")
+    expect(pin).to_be_checked()
     traffic = form.get_by_role("checkbox", name="Test traffic")
     traffic.dispatch_event("click")
     expect(traffic).to_be_checked()
-    section(form, "Approvals")
-    expect(form.get_by_role("textbox", name="Enter each string on a new line")).to_have_value(APPROVER)
     form.get_by_role("button", name="Trigger").click()
 
 

@@ -43,7 +43,7 @@ def test_a_run_is_refused_while_a_command_has_the_cluster_and_goes_on_when_its_k
     try:
         held = wait_for(lambda: lock.holder("wanted"), timeout_s=PATIENCE_S, said="the command's lock")
         client = airflow.client()
-        run_id = client.trigger(dag_id, {"approvers": [APPROVER]})
+        run_id = client.trigger(dag_id, {})
         run = Run(airflow=airflow, cluster=cluster, dag_id=dag_id, run_id=run_id, client=client)
         assert run.wait_done() == "failed"
         number = run_history(airflow.home, "wanted", held.holder).number

@@ -13,11 +13,13 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import FloatRect, Locator, Page, expect
 
+from kafka_rollout.planning.request import SELDOM
 from kafka_rollout.run.events import events_of
 from kafka_rollout.run.step_events import Stopped
 from tests.fleet_scenes import Fleet, add_others
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.airflow.pages import (
+    FAST,
     TASKS_MS,
     answer_in_console,
     box,
@@ -122,13 +124,12 @@ def trigger_by_the_form(page: Page, camera: Camera) -> None:
     form = page.get_by_role("dialog")
     choose(page, form, "Target release", TARGET)
     expect(form.get_by_role("checkbox", name="Dry run")).not_to_be_checked()
+    choose(page, form, "Pace", FAST)
     camera.take("trigger-form", page)
+    section(form, SELDOM)
     # A copy has the setting that keeps the node from starting, but not the file in its way.
     form.get_by_role("checkbox", name="Rehearsal").dispatch_event("click")
     expect(form.get_by_role("checkbox", name="Rehearsal")).not_to_be_checked()
-    section(form, "Gates")
-    form.get_by_role("spinbutton", name="Soak (seconds)").fill("0")
-    form.get_by_role("spinbutton", name="Consecutive checks").fill("2")
     traffic = form.get_by_role("checkbox", name="Test traffic")
     traffic.dispatch_event("click")
     expect(traffic).to_be_checked()
@@ -233,8 +234,7 @@ def features_form(page: Page, airflow: PrivateAirflow, camera: Camera) -> None:
     page.get_by_role("button", name="Trigger").first.click()
     form = page.get_by_role("dialog")
     choose(page, form, "Feature action", "change single features, or set the levels of a release")
-    section(form, "Single features")
-    for parameter, lines in (("upgrade", "metadata.version=30"), ("delete", "streams.version\nshare.version")):
+    for parameter, lines in (("upgrade", "metadata.version=30"), ("downgrade", "streams.version=0\nshare.version=0")):
         form.locator(f"#element_{parameter}").fill(lines)
     camera.take("features-form", page)
 

@@ -131,7 +131,7 @@ def test_a_roll_on_two_workers_with_different_user_ids_and_homes_succeeds(
         cluster = LocalCluster.create(folder, "two-workers", Release.parse("3.9.1"), cache=release_cache)
         airflow.add(cluster)
         wait_for_schedulers(airflow, 2)
-        run = airflow.trigger(cluster, "4.3.1", finalize="later", gate_timeout_minutes=10)
+        run = airflow.trigger(cluster, "4.3.1", finalize="later")
         run.approve("approve_plan")
         run.wait_success()
 

@@ -34,6 +34,7 @@ from kafka_rollout.clusters.inventory import dump_cluster
 from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.feature_updates.update import plan_features
 from kafka_rollout.features.requests import FeatureAction, FeatureOrder
+from kafka_rollout.model.pace import Pace
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.state import GroupState
 from kafka_rollout.model.topology import NodeSpec
@@ -89,7 +90,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("status -c fake --timeout 5s", 2, "belong to --watch and --wait"),
         ("features set -c fake --upgrade group.version", 2, "is not in the form feature=level"),
         ("features set -c fake --upgrade group.version:1", 2, "needs a named approval"),
-        ("features set -c fake --upgrade group.version:1 --delete group.version", 2, "There are two requests for"),
+        ("features set -c fake --upgrade group.version:1 --downgrade group.version:0", 2, "There are two requests for"),
         ("features set -c fake", 2, "either features or a release"),
         ("features describe -c fake", 1, "No node of cluster fake responds"),
         ("features set --action downgrade-all -c fake --release-version 3 --dry-run", 2, "is not a Kafka release"),
@@ -207,7 +208,7 @@ def roll(ports: ClusterPorts, answers: TerminalAnswers | None = None, **options:
         "target": R431,
         "plans_features": False,
         "scan": False,
-        "soak_s": 0.0,
+        "pace": Pace.FAST,
     }
     services = ShellServices(ports, Settings.from_environment(), None)
     return run_procedure(UPGRADE, ports, Request(**{**given, **options}), answers or answers_of(ports), services)
@@ -230,7 +231,7 @@ def test_groups_of_a_preview_hold_the_roll_up_before_its_first_stop(
     cluster.groups = [GroupState(group_id="early", type="consumer", state="Stable", members=1)]
     ports = fake_ports(cluster, home)
     with pytest.raises(RefusedError, match="gate groups failed"):
-        roll(ports, gate_timeout_s=0.0)
+        roll(replace(ports, cluster=replace(ports.cluster, gate_timeout_s=0.0)))
     assert "1 group to convert: early" in " ".join(capsys.readouterr().err.split())
     assert cluster.stops == []
     cluster.groups = []
@@ -248,7 +249,7 @@ def test_the_log_of_a_node_that_proves_nothing_is_accepted_by_a_named_approver(
     with pytest.raises(RefusedError, match="There is nothing to accept"):
         accept_logs(ports, answers_of(ports))
     with pytest.raises(RefusedError, match=r"after node 12 failed .*the log does not show the load of __consumer_off"):
-        roll(ports, gate_timeout_s=30.0)
+        roll(replace(ports, cluster=replace(ports.cluster, gate_timeout_s=30.0)))
     assert "accept the log: kafka-rollout accept --cluster fake --run 1" in capsys.readouterr().err
     with pytest.raises(RefusedError, match="mallory is not an approver"):
         accept_logs(ports, answers_of(ports, name="mallory", reason="I can"))
@@ -270,7 +271,7 @@ def test_the_log_of_a_node_that_proves_nothing_is_accepted_by_a_named_approver(
 def test_a_node_that_was_mended_is_started_once_more_and_the_roll_goes_on(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    cluster, request = FakeCluster(), Request(soak_s=0.0, checks=1)
+    cluster, request = FakeCluster(), Request(pace=Pace.FAST)
     ports = fake_ports(cluster, home)
     plan_upgrade(ports, R431, finalize=False)
     with pytest.raises(UserError, match="has not stopped a node"):
@@ -314,7 +315,7 @@ def test_the_approval_of_a_rollback_lists_what_it_cannot_compare(
 
     monkeypatch.setattr(FakeRuntime, "config", config)
     services = ShellServices(ports, Settings.from_environment(), None)
-    assert roll_back_run(UPGRADE, ports, Request(soak_s=0.0, checks=1), answers_of(ports), services) == 0
+    assert roll_back_run(UPGRADE, ports, Request(pace=Pace.FAST), answers_of(ports), services) == 0
     said = "The file of node 13 is unknown: The host does not respond."
     assert said in " ".join(capsys.readouterr().out.split())
     (given,) = [one for one in events_of(ports.run.events(), Approval) if one.what == "roll-back"]
@@ -325,7 +326,7 @@ def test_a_run_that_rolls_back_is_continued_with_the_rollback(
     home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The command of its kind would ask to approve the upgrade again."""
-    cluster, request = FakeCluster(), Request(soak_s=0.0, checks=1)
+    cluster, request = FakeCluster(), Request(pace=Pace.FAST)
     ports = fake_ports(cluster, home)
     plan = plan_upgrade(ports, R431, finalize=False)
     cluster.cannot_start |= {(3, R431), (3, plan.source)}
@@ -485,8 +486,8 @@ def test_the_help_of_a_command_shows_each_option_in_full_by_subject(
     monkeypatch.setenv("COLUMNS", "80")
     assert cli.run_main(["upgrade", "--help"]) == 0
     shown = capsys.readouterr().out
-    batches, pauses = shown.index("\nBatches:\n"), shown.index("\nPauses and maintenance windows:\n")
-    assert batches < shown.index("--one-rack-at-a-time / --across-racks") < pauses < shown.index("--freeze-days")
+    needed, seldom = shown.index("--pace"), shown.index("\nSeldom needed:\n")
+    assert needed < seldom < shown.index("--max-batch-size")
     assert "…" not in shown
     assert max(map(len, shown.splitlines())) <= 80
 

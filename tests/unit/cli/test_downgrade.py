@@ -19,6 +19,7 @@ from kafka_rollout.formats.log_types import LogRange, RecordKind
 from kafka_rollout.gates.gate import GateKind
 from kafka_rollout.groups.group_records import GroupRecords
 from kafka_rollout.metadata_log.losses import Loss
+from kafka_rollout.model.pace import Pace
 from kafka_rollout.model.plan import Lowering
 from kafka_rollout.model.state import CheckpointFile, GroupState
 from kafka_rollout.model.topology import NodeSpec
@@ -56,10 +57,7 @@ def request(target: str, *, dry_run: bool = False, level: int | None = None) -> 
         target=Release.parse(target),
         level=level,
         dry_run=dry_run,
-        checks=1,
-        interval_s=1.0,
-        gate_timeout_s=600.0,
-        soak_s=0.0,
+        pace=Pace.FAST,
         rehearse=not dry_run,  # a requested rehearsal that cannot take place has an exit code of its own
     )
 

@@ -79,7 +79,7 @@ def outcome_of(home: Path) -> str:
 def test_one_line_a_feature_with_existing_and_new_level_and_result_as_in_the_kip(
     shell: Shell, cluster: FakeCluster
 ) -> None:
-    words = "--upgrade share.version:1,metadata.version:30 --downgrade transaction.version:1 --delete group.version"
+    words = "--upgrade share.version:1,metadata.version:30 --downgrade transaction.version:1,group.version:0"
     code, told, _ = shell(f"set {words} {APPROVED}")
     assert code == 0, told
     lines = [" ".join(line.split()) for line in told.splitlines() if "Feature:" in line]
@@ -108,10 +108,10 @@ def test_a_dry_run_needs_no_name_holds_no_lock_and_changes_nothing(
 
 def test_a_refusal_ends_with_3_and_says_why_on_the_feature_s_line(shell: Shell, cluster: FakeCluster) -> None:
     cluster.groups = [GroupState(group_id="billing", type="consumer", state="Stable", members=1)]
-    code, told, _ = shell(f"set --delete group.version {APPROVED}")
+    code, told, _ = shell(f"set --downgrade group.version:0 {APPROVED}")
     assert (code, sent(cluster)) == (3, [])
     assert "Result: FAILED: Without group.version, brokers serve no consumer groups" in told
-    code, told, _ = shell(f"set --delete group.version --unsafe {APPROVED}")
+    code, told, _ = shell(f"set --downgrade group.version:0 --unsafe {APPROVED}")
     assert (code, sent(cluster)) == (0, [{"group.version": 0}])
     assert "billing" in told, "what is lost is still reported"
 
@@ -121,7 +121,7 @@ def test_bad_input_ends_with_2_in_one_sentence(shell: Shell, cluster: FakeCluste
         ("--upgrade no.such.version:1", "Feature no.such.version does not exist"),
         ("--upgrade metadata.version:99", "metadata.version 99 does not exist"),
         ("--release-version 9.9.9", "9.9.9 is not in the catalogue"),
-        ("--release-version 4.3.1 --delete group.version", "either features or a release"),
+        ("--release-version 4.3.1 --downgrade group.version:0", "either features or a release"),
     ):
         code, told, error = shell(f"set {words} {APPROVED}")
         assert (code, told) == (2, ""), words

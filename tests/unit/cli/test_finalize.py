@@ -15,6 +15,7 @@ from kafka_rollout.cli.run import ShellServices, run_procedure
 from kafka_rollout.coordinator_logs.scan import Damage, LogSize, ScanResult
 from kafka_rollout.coordinator_logs.verdicts import evaluate_records
 from kafka_rollout.formats.log_types import LogRange, RecordKind
+from kafka_rollout.model.pace import Pace
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.planning.request import FinalizePolicy, Request
 from kafka_rollout.procedure.kinds import UPGRADE
@@ -80,7 +81,7 @@ def finalize(
             of.run.attach(file, scan)
 
     monkeypatch.setattr(cli_run, "scan_logs", scan_logs)
-    request = Request(target=R431, finalize=FinalizePolicy.AFTER_APPROVAL, soak_s=0.0)
+    request = Request(target=R431, finalize=FinalizePolicy.AFTER_APPROVAL, pace=Pace.FAST)
     answers = Rejecting(cluster=ports.cluster, name="alice", reason="CHG-1", confirms=False)
     services = ShellServices(ports, Settings.from_environment(), None)
     with pytest.raises(RefusedError) as refused:

@@ -86,7 +86,7 @@ def call(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     [
         ("kafka-rollout up", {"upgrade"}),
         ("kafka-rollout features ", {"describe", "set"}),
-        ("kafka-rollout upgrade --gate", {"--gate-timeout"}),
+        ("kafka-rollout upgrade --pace", {"--pace"}),
         ("kafka-rollout upgrade --finalize ", {"later", "after-approval"}),
         ("kafka-rollout upgrade --cluster ", {"local"}),
         ("kafka-rollout rol", {"rollback"}),

@@ -15,6 +15,7 @@ from kafka_rollout.cli import run as cli_run
 from kafka_rollout.cli.answers import ScriptAnswers, TerminalAnswers, shell_responder
 from kafka_rollout.cli.run import ShellServices, run_procedure
 from kafka_rollout.model.acls import AUTHORIZER, STANDARD_AUTHORIZER
+from kafka_rollout.model.pace import Pace
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.state import CheckpointFile
 from kafka_rollout.observation.cluster_ports import ClusterPorts
@@ -29,7 +30,7 @@ from tests.acls import read_acl
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports
 
-WEAK = Request(target=R431, scan=False, rehearse=False, interval_s=7.0)
+WEAK = Request(target=R431, scan=False, rehearse=False, pace=Pace.FAST)
 
 
 @pytest.fixture(autouse=True)
@@ -58,10 +59,10 @@ def test_a_continued_roll_checks_and_waits_as_approved_with_its_plan(
 ) -> None:
     cluster = FakeCluster(R391)
     ports = fake_ports(cluster, tmp_path)
-    actions.plan_change(StepCall(ports=ports, request=replace(WEAK, soak_s=77.0, checks=3)), RunOf.UPGRADE)
+    actions.plan_change(StepCall(ports=ports, request=replace(WEAK, pace=Pace.NORMAL)), RunOf.UPGRADE)
     assert roll(ports, WEAK) == 0
     assert len(cluster.stops) == len(cluster.spec.nodes)
-    assert sum(cluster.clock.slept) > 77 * len(cluster.spec.nodes)
+    assert sum(cluster.clock.slept) > 60 * len(cluster.spec.nodes)
     assert "gate after node 2: check 1 of 3 passed" in capsys.readouterr().err
 
 

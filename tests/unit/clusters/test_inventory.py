@@ -21,6 +21,7 @@ from kafka_rollout.clusters.inventory import (
     list_readable_clusters,
     load_cluster,
 )
+from kafka_rollout.model.pace import Pace, PaceNumbers
 from kafka_rollout.model.topology import Role
 from tools.demo.folder import PROJECT_ROOT
 from tools.testbed.packages import PACKAGE as TESTBED_PACKAGE
@@ -113,8 +114,13 @@ def test_what_was_dumped_is_read_back_the_same(tmp_path: Path) -> None:
         approvers=["alice", "ben"],
         four_eyes=True,
         shell_approvers={"svc-alice": "alice"},
-        min_soak_seconds=30,
-        min_checks=3,
+        window="0 22 * * Mon-Fri 6h Europe/Berlin",
+        freeze_days=["2026-12-24"],
+        gate_timeout_s=900,
+        max_under_replicated=3,
+        one_rack_at_a_time=False,
+        approval_timeout_hours=8,
+        paces={"normal": {"soak_s": 300, "interval_s": 2}},
         feature_approval="always",
         connection_id="orders",
         release_overrides={"4.3.1": {"num.io.threads": 8}},
@@ -122,6 +128,7 @@ def test_what_was_dumped_is_read_back_the_same(tmp_path: Path) -> None:
     )
     spec = load_cluster(write(tmp_path, data))
     assert spec.release_overrides == {"4.3.1": {"num.io.threads": "8"}}
+    assert spec.paces == {Pace.NORMAL: PaceNumbers(soak_s=300.0, checks=3, interval_s=2.0)}
     assert spec.node(1).roles == {Role.BROKER, Role.CONTROLLER}
     assert load_cluster(write(tmp_path, dump_cluster(spec), "again.yaml")) == spec
 
@@ -178,7 +185,11 @@ def test_a_relative_directory_counts_from_the_file(tmp_path: Path) -> None:
         pytest.param(
             inventory(approvers=["ada", "Ada"], four_eyes=True), "four_eyes needs a second approver", id="one approver"
         ),
-        pytest.param(inventory(min_soak_seconds=float("inf")), "min_soak_seconds", id="an endless soak"),
+        pytest.param(inventory(paces={"fast": {"soak_s": float("inf")}}), "paces.fast.soak_s", id="an endless soak"),
+        pytest.param(inventory(window="at night"), "is not a maintenance window", id="not a window"),
+        pytest.param(inventory(freeze_days=["Christmas"]), "'Christmas' is not a freeze day", id="not a day"),
+        pytest.param(inventory(gate_timeout_s=0), "gate_timeout_s", id="no time for a gate"),
+        pytest.param(inventory(paces={"slow": {}}), "paces.slow", id="an unknown pace"),
         pytest.param(
             inventory(release_overrides={"4.3.1": {}, "04.3.1": {}}),
             "release_overrides has release 4.3.1 twice",
@@ -559,14 +570,12 @@ def test_an_inventory_in_another_encoding_is_saved_again(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("fields", "policy"),
     [
-        ({}, "where_needed"),
-        ({"approvers": ["alice", "ben"]}, "always"),
-        ({"four_eyes": True}, "always"),
+        ({}, "always"),
         ({"four_eyes": True, "feature_approval": "where_needed"}, "where_needed"),
         ({"feature_approval": "always"}, "always"),
     ],
 )
-def test_with_approvers_a_change_of_features_needs_one_unless_the_inventory_says_otherwise(
+def test_a_change_of_features_needs_an_approval_unless_the_inventory_says_otherwise(
     tmp_path: Path, fields: dict[str, Any], policy: str
 ) -> None:
     spec = load_cluster(write(tmp_path, inventory(**fields)))

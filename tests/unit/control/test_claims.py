@@ -13,6 +13,7 @@ from kafka_rollout.control.claims import refuse_claims_on_hosts
 from kafka_rollout.control.lock import acquire_lock, release_lock
 from kafka_rollout.gates.gate import GateKind
 from kafka_rollout.model.claims import Claim, Claims
+from kafka_rollout.model.pace import Pace
 from kafka_rollout.model.plan import BatchStep
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.topology import NodeSpec
@@ -69,7 +70,7 @@ def restart_in(cluster: FakeCluster, home: Path) -> Roll:
 
 def finish(roll: Roll, batch: BatchStep) -> None:
     loop.replace(roll, batch)
-    policy = policy_of(roll.run.ports, GateKind.AFTER_START, Request(target=R431, checks=1, soak_s=0.0))
+    policy = policy_of(roll.run.ports, GateKind.AFTER_START, Request(target=R431, pace=Pace.FAST))
     wait_until_back(roll, batch, policy, lambda gate, seen, message: None)
 
 

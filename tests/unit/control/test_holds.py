@@ -46,6 +46,7 @@ from tests.fakes.metadata_logs import FakeMetadataLogs, FakePrepared
 from tests.fakes.ports import fake_ports
 from tests.fakes.runtime import FakeRuntime
 from tests.integration.harness.faults.without_live import stage_no_live
+from tests.of_cluster import parted
 from tests.plans import downgrade_request
 from tests.unit.lowering.test_offline import FORWARD, R421
 
@@ -74,6 +75,7 @@ class World:
             self.cluster.spec = replace(self.cluster.spec, nodes=nodes)
         self.cluster.outside["lag"] = [GOOD]
         self.set(now)
+        self.cluster.spec, fields = parted(self.cluster.spec, fields)
         self.ports = fake_ports(self.cluster, home)
         request = downgrade_request(R421, lowering=where, **fields)
         terms = request.terms(self.ports.cluster)

@@ -28,7 +28,7 @@ STEP = "3.9.1-to-4.3.1"
 
 def plan_levels(cluster: FakeCluster, home: Path, *, up: str = "metadata.version=21") -> Plan:
     ports = fake_ports(cluster, home, run_id="levels")
-    order = FeatureOrder(action=FeatureAction.UPDATE, named=parse_requests([up], [], []))
+    order = FeatureOrder(action=FeatureAction.UPDATE, named=parse_requests([up]))
     return plan_features(ports, order, unsafe=False)
 
 

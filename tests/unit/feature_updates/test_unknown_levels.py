@@ -36,7 +36,7 @@ LEVELS = {"metadata.version": 30, "group.version": 1, "transaction.version": 2, 
 def lowering(tmp_path: Path) -> tuple[FakeCluster, ClusterPorts, Plan]:
     cluster = FakeCluster(R431, finalized=LEVELS)
     ports = fake_ports(cluster, tmp_path)
-    order = FeatureOrder(action=FeatureAction.UPDATE, named=parse_requests([], [], ["group.version"]))
+    order = FeatureOrder(action=FeatureAction.UPDATE, named=parse_requests([], ["group.version:0"]))
     return cluster, ports, plan_features(ports, order, unsafe=False)
 
 

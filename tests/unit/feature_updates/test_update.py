@@ -56,7 +56,9 @@ def cluster() -> FakeCluster:
 def plan_for(
     ports: ClusterPorts, *, up: str = "", down: str = "", delete: str = "", unsafe: bool = False, approve: bool = True
 ) -> Plan:
-    order = FeatureOrder(action=FeatureAction.UPDATE, named=parse_requests([up], [down], [delete]))
+    order = FeatureOrder(
+        action=FeatureAction.UPDATE, named=parse_requests([up], [down, f"{delete}:0" if delete else ""])
+    )
     plan = plan_features(ports, order, unsafe=unsafe)
     if approve and not plan.blockers:
         record_approval(ports, ApprovalOf.FINALIZE, "alice", Decision.APPROVED, "maintenance")

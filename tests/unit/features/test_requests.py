@@ -60,7 +60,7 @@ def asked(requests: tuple[FeatureRequest, ...]) -> dict[str, tuple[str, int]]:
 
 def test_features_are_named_one_by_one_or_in_a_list_as_in_the_kip() -> None:
     requests = parse_requests(
-        ["group.version:1,share.version=1", "metadata.version=30"], ["transaction.version:1"], ["x.y"]
+        ["group.version:1,share.version=1", "metadata.version=30"], ["transaction.version:1", "x.y=0"]
     )
     assert asked(requests) == {
         "group.version": ("upgrade", 1),
@@ -89,7 +89,7 @@ def test_what_is_no_feature_and_level_is_bad_input(text: str) -> None:
 
 def test_two_requests_for_one_feature_are_bad_input() -> None:
     with pytest.raises(UserError, match=r"There are two requests for group\.version: upgrade .* to 1, and delete"):
-        parse_requests(["group.version:1"], deletions=["group.version"])
+        parse_requests(["group.version:1"], ["group.version:0"])
 
 
 def test_upgrade_all_goes_to_the_highest_stable_level_but_never_raises_kraft_version() -> None:

@@ -29,7 +29,7 @@ from tests.unit.features.test_voter_addresses import seen as static_quorum
 
 
 def check(seen: ClusterState, up: str = "", down: str = "", delete: str = "", *, unsafe: bool = False) -> Verdict:
-    requests = parse_requests([up], [down], [delete])
+    requests = parse_requests([up], [down, f"{delete}:0" if delete else ""])
     return check_requests(SEPARATE, catalogue(), seen, requests, unsafe=unsafe)
 
 

@@ -32,7 +32,7 @@ def seen(
 
 
 def blocked(state: ClusterState) -> dict[str, str]:
-    verdict = check_requests(SEPARATE, catalogue(), state, parse_requests(["kraft.version:1"], [], []))
+    verdict = check_requests(SEPARATE, catalogue(), state, parse_requests(["kraft.version:1"]))
     return {one.subject: one.sentence for one in verdict.blockers if one.code == "VOTER-ADDRESS-CHANGES"}
 
 
@@ -65,7 +65,7 @@ def test_a_node_that_did_not_report_what_it_uses_blocks() -> None:
 
 
 def found(state: ClusterState) -> dict[str, Finding]:
-    verdict = check_requests(SEPARATE, catalogue(), state, parse_requests(["kraft.version:1"], [], []))
+    verdict = check_requests(SEPARATE, catalogue(), state, parse_requests(["kraft.version:1"]))
     return {f"{one.code} {one.subject}": one for one in verdict.findings}
 
 

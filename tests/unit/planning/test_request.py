@@ -18,6 +18,8 @@ from kafka_rollout.planning.request import DowngradeType, FinalizePolicy, Reques
 from tests.unit.builders import R431
 from tools.reference_pages import parameters
 
+MOST_FIELDS = 20
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WithPause(Request):
@@ -47,7 +49,7 @@ def commands(got: list[Request]) -> Any:
         got.append(request)
 
     @app.command("plan")
-    @takes_request(RunOf.UPGRADE, plans_only=True, request=WithPause, finalize=FinalizePolicy.AFTER_APPROVAL)
+    @takes_request(RunOf.UPGRADE, plans_only=True, request=WithPause)
     def plan(request: Request) -> None:
         got.append(request)
 
@@ -75,14 +77,14 @@ def test_a_field_that_is_declared_in_one_place_is_in_form_command_plan_rehearsal
     assert any("`pause_minutes` | `--pause` | upgrade | 2 minutes | at most 60" in row for row in parameters(WithPause))
 
 
-def test_a_command_has_the_options_of_its_kind_and_its_own_defaults() -> None:
+def test_a_command_has_the_options_of_its_kind() -> None:
     got: list[Any] = []
     app = commands(got)
     app(["downgrade", "--to", "4.0.1", "--unsafe", "--accept-unavailable", "tmp-*"], standalone_mode=False)
-    app(["plan", "--to", "4.3.1", "--snapshot-interval", "5"], standalone_mode=False)
+    app(["plan", "--to", "4.3.1", "--max-batch-size", "5"], standalone_mode=False)
     assert (got[0].downgrade_type, got[0].accept_unavailable) == (DowngradeType.UNSAFE, ("tmp-*",))
-    assert (got[1].finalize, got[1].snapshot_interval_ms) == (FinalizePolicy.AFTER_APPROVAL, 5000)
-    for words in (["roll"], ["plan", "--to", "4.3.1", "--soak", "5"], ["roll", "--to", "4.3.1", "--checks", "0"]):
+    assert (got[1].finalize, got[1].max_batch_size) == (FinalizePolicy.LATER, 5)
+    for words in (["roll"], ["plan", "--to", "4.3.1", "--pace", "fast"], ["roll", "--to", "4.3.1", "--pace", "0"]):
         with pytest.raises(typer.exceptions.TyperException):
             app(words, standalone_mode=False)
 
@@ -96,7 +98,7 @@ def test_a_form_and_a_command_have_the_same_defaults() -> None:
 
 def test_a_form_is_read_for_its_own_kind() -> None:
     """A DAG of a user that embeds an upgrade can have parameters of its own."""
-    own = {"action": "restart", "delete": "everything", "target_release": "4.3.1", "finalize": "after_approval"}
+    own = {"action": "restart", "level": "everything", "target_release": "4.3.1", "finalize": "after_approval"}
     asked = request_of(own, RunOf.UPGRADE)
     assert asked == Request(target=R431, finalize=FinalizePolicy.AFTER_APPROVAL)
     with pytest.raises(UserError, match="'restart' is not known"):
@@ -104,7 +106,7 @@ def test_a_form_is_read_for_its_own_kind() -> None:
 
 
 def test_the_feature_order_of_a_form_is_checked_when_the_plan_asks_for_it() -> None:
-    form = {"action": "upgrade_all", "release_version": None, "upgrade": ["a.b:1"], "downgrade": [], "delete": None}
+    form = {"action": "upgrade_all", "release_version": None, "upgrade": ["a.b:1"], "downgrade": None}
     asked = request_of(form, RunOf.FEATURES)
     with pytest.raises(UserError, match="only for an update"):
         asked.feature_order()
@@ -119,6 +121,11 @@ def test_names_of_forms_and_options_are_unique_within_a_kind() -> None:
         shown = fields_of(frozenset({kind}), Request)
         for names in ([one.form for one in shown if one.form], [one.option for one in shown if one.option]):
             assert len(names) == len(set(names))
+
+
+def test_there_are_few_fields_to_learn() -> None:
+    """Of all kinds of runs together. What belongs to the cluster is in its inventory."""
+    assert len(declared_fields(Request)) <= MOST_FIELDS
 
 
 def test_each_switch_that_a_continued_run_keeps_can_be_taken_back() -> None:

@@ -11,6 +11,7 @@ from kafka_rollout.formats.files.server_properties import parse
 from kafka_rollout.model.plan import Direction, Plan
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.state import ClusterState
+from kafka_rollout.model.topology import ClusterSpec, ServiceSpec
 from kafka_rollout.planning.findings.configuration import SNAPSHOT_INTERVAL, effective_config
 from kafka_rollout.planning.findings.starts import ObservedStarts
 from kafka_rollout.planning.plans import make_plan
@@ -39,11 +40,14 @@ def _plan(
     target: Release = R431,
     *,
     finalize: bool = False,
-    snapshot_interval_ms: int | None = None,
+    snapshot_interval_s: float = 0.0,
+    cluster: ClusterSpec = SEPARATE,
     **observed: Any,
 ) -> Plan:
-    request = upgrade_request(target, finalize=finalize, snapshot_interval_ms=snapshot_interval_ms)
-    return make_plan(observation(seen, **observed), request, RunOf.UPGRADE)
+    spec = replace(cluster, snapshot_interval_s=snapshot_interval_s)
+    return make_plan(
+        observation(seen, cluster=spec, **observed), upgrade_request(target, finalize=finalize), RunOf.UPGRADE
+    )
 
 
 def _old(release: Release = R340, **other: Any) -> ClusterState:
@@ -163,7 +167,7 @@ def test_the_clusters_own_findings_are_in_the_plan() -> None:
 
 def test_configuration_comes_with_its_release_and_goes_with_the_way_back() -> None:
     spec = replace(SEPARATE, release_overrides={"4.3.1": {"new.key": "5", "log.dirs": "/new"}})
-    plan = _plan(_old(), cluster=spec, snapshot_interval_ms=5_000)
+    plan = _plan(_old(), cluster=spec, snapshot_interval_s=5)
     mine = {(c.release, c.key): c.value for c in plan.config_changes if c.node_id == 4}
     assert mine == {
         (R431, "new.key"): "5",
@@ -179,14 +183,20 @@ def test_configuration_comes_with_its_release_and_goes_with_the_way_back() -> No
     assert effective_config(4, forth, plan.config_changes, R341) == before
 
 
-def test_the_snapshot_interval_is_left_alone_unless_asked_for() -> None:
+def test_the_snapshot_interval_is_left_alone_if_the_inventory_says_so_or_no_level_is_raised_later() -> None:
+    assert SNAPSHOT_INTERVAL in str(_plan(state(), snapshot_interval_s=300).config_changes)
     assert SNAPSHOT_INTERVAL not in str(_plan(state()).config_changes)
-    assert _plan(state(release=R431), snapshot_interval_ms=5_000).config_changes == ()
+    elsewhere = ServiceSpec(host="host", managed_elsewhere=True)
+    spec = replace(SEPARATE, nodes=tuple(replace(node, service=elsewhere) for node in SEPARATE.nodes))
+    assert _plan(state(), cluster=spec, snapshot_interval_s=300).config_changes == ()
+    patch = _plan(_old(), R341, snapshot_interval_s=300)
+    assert (patch.changes_release, patch.config_changes) == (True, ())
+    assert _plan(state(release=R431), snapshot_interval_s=5).config_changes == ()
 
 
 def test_the_snapshot_interval_is_lowered_never_raised() -> None:
     low = {node.node_id: {SNAPSHOT_INTERVAL: "5000"} for node in SEPARATE.nodes}
-    assert _plan(_old(), configs=low, snapshot_interval_ms=60_000).config_changes == ()
+    assert _plan(_old(), configs=low, snapshot_interval_s=60).config_changes == ()
 
 
 def test_the_hash_is_of_what_is_done_not_of_what_is_found() -> None:
@@ -205,7 +215,7 @@ def test_a_target_that_cannot_be_planned_for_is_sent_back(target: Release) -> No
 def test_settings_of_config_providers_are_listed_and_block_nothing() -> None:
     configs = {i: {"log.dirs": f"/data/{i}", "ssl.keystore.password": "${vault:kafka:keystore}"} for i in IDS}
     configs[1] = {**configs[1], "log.dirs": "${env:DATA}"}
-    plan = _plan(state(), configs=configs, snapshot_interval_ms=60_000)
+    plan = _plan(state(), configs=configs, snapshot_interval_s=60)
     found = [finding for finding in plan.findings if finding.code == "NOT-OBSERVABLE"]
     assert plan.blockers == ()
     assert [finding.severity for finding in found] == [Severity.WARNING, Severity.INFO]
@@ -219,6 +229,6 @@ def test_settings_of_config_providers_are_listed_and_block_nothing() -> None:
 
 def test_an_unknown_snapshot_interval_is_replaced() -> None:
     configs = {i: {SNAPSHOT_INTERVAL: "${env:INTERVAL}"} for i in IDS}
-    plan = _plan(state(), configs=configs, snapshot_interval_ms=60_000)
+    plan = _plan(state(), configs=configs, snapshot_interval_s=60)
     assert {change.value for change in plan.config_changes if change.release == R431} == {"60000"}
     assert {change.value for change in plan.config_changes if change.release == R391} == {"${env:INTERVAL}"}

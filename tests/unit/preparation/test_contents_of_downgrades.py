@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kafka_rollout.base.errors import RefusedError
+from kafka_rollout.model.pace import Pace
 from kafka_rollout.model.plan import Lowering
 from kafka_rollout.model.state import CheckpointFile, GroupState
 from kafka_rollout.observation.cluster_ports import ClusterPorts
@@ -26,7 +27,7 @@ from tests.integration.harness.faults.without_live import stage_no_live
 from tests.running import carry_out
 from tests.unit.preparation.test_state_comparison import Approver
 
-QUICK: dict[str, Any] = {"rehearse": False, "soak_s": 0.0, "checks": 1, "interval_s": 1.0}
+QUICK: dict[str, Any] = {"rehearse": False, "pace": Pace.FAST}
 ONLINE = Request(target=Release(4, 0, 1), level=23, **QUICK)
 LIVE = Request(target=Release(4, 2, 1), lowering=Lowering.LIVE, **QUICK)
 OFFLINE = replace(LIVE, lowering=Lowering.OFFLINE)

@@ -20,7 +20,7 @@ from kafka_rollout.model.contents import ClusterInventory
 from kafka_rollout.model.plan import FeatureChange
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.observation.run import Run
-from kafka_rollout.planning.request import ApprovalPolicy, FinalizePolicy, Request
+from kafka_rollout.planning.request import FinalizePolicy, Request
 from kafka_rollout.preparation import earlier_runs
 from kafka_rollout.preparation.earlier_runs import (
     DIFFERENCES_NOT_ACCEPTED,
@@ -45,7 +45,7 @@ from tests.unit.preparation.test_proved_traffic import LINE, QUICK, Approver, at
 
 ROLL = Request(target=R431, finalize=FinalizePolicy.LATER, **QUICK)
 AGAIN = replace(ROLL, finalize=FinalizePolicy.AFTER_APPROVAL)
-LEVELS = Request(action=FeatureAction.UPGRADE_ALL, approval=ApprovalPolicy.WHERE_NEEDED, **QUICK)
+LEVELS = Request(action=FeatureAction.UPGRADE_ALL, **QUICK)
 RECORDS = tuple(
     f"Run 1: orders-{number} ended at offset 14 and now ends at 4: records are lost." for number in range(3)
 )

@@ -6,6 +6,7 @@ import pytest
 
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.control.approval import record_approval, require_approval
+from kafka_rollout.model.pace import Pace
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.observation.run import Run
@@ -15,7 +16,7 @@ from kafka_rollout.procedure.step import StepCall
 from kafka_rollout.run.events import ApprovalOf, Decision
 from tests.fakes.cluster import R431, FakeCluster
 
-REQUEST = Request(target=R431, scan=False, soak_s=0.0)
+REQUEST = Request(target=R431, scan=False, pace=Pace.FAST)
 
 
 def make_plan(ports: ClusterPorts) -> Run:

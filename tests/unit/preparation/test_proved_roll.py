@@ -178,10 +178,11 @@ def test_what_no_later_try_finds_otherwise_is_refused_at_once(
     assert run.ports.clock.now() - began < 5
 
 
-def test_what_is_in_flight_has_the_gate_timeout_of_the_run(tmp_path: Path) -> None:
+def test_what_is_in_flight_has_the_gate_timeout_of_the_cluster(tmp_path: Path) -> None:
     cluster = FakeCluster(R431, finalized=R391_LEVELS)
+    cluster.spec = replace(cluster.spec, gate_timeout_s=300.0)
     ports = fake_ports(cluster, tmp_path)
-    request = upgrade_request(R431, finalize=True, gate_timeout_s=300)
+    request = upgrade_request(R431, finalize=True)
     run = Run(ports, replace(plan_upgrade(ports, R431, finalize=True), terms=request.terms(ports.cluster)))
     leave_isr(cluster, 12)
     began = ports.clock.now()

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from kafka_rollout.base.errors import RefusedError
+from kafka_rollout.model.pace import Pace
 from kafka_rollout.model.plan import Lowering
 from kafka_rollout.model.state import CheckpointFile
 from kafka_rollout.observation.cluster_ports import ClusterPorts
@@ -29,10 +30,11 @@ from kafka_rollout.run.traffic import TrafficSample, TrafficVerdict
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import FakeTraffic, fake_ports
 from tests.integration.harness.faults.without_live import stage_no_live
+from tests.of_cluster import with_pace
 from tests.running import carry_out
 from tests.traffic import LOST, compared_traffic, traffic_of_run
 
-QUICK: dict[str, Any] = {"rehearse": False, "scan": False, "soak_s": 0.0, "checks": 1, "interval_s": 1.0}
+QUICK: dict[str, Any] = {"rehearse": False, "scan": False, "pace": Pace.FAST}
 UP = Request(target=R431, finalize=FinalizePolicy.AFTER_APPROVAL, traffic=True, **QUICK)
 DOWN = Request(target=Release(4, 2, 1), lowering=Lowering.LIVE, traffic=True, **{**QUICK, "scan": True})
 LINE = f"Test traffic: {LOST.sentence}"
@@ -221,7 +223,8 @@ def test_traffic_that_acknowledged_nothing_since_a_batch_is_a_difference_before_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
     """All records that it acknowledged before are in the log."""
-    world, request = world_of(R391), replace(UP, interval_s=30.0)
+    world, request = world_of(R391), replace(UP, pace=Pace.NORMAL)
+    world.spec = with_pace(world.spec, soak_s=0.0, checks=1, interval_s=30.0)
     ports, approver = fake_ports(world, tmp_path), Approver(of_differences=Decision.REJECTED)
     first: list[float] = []
 

@@ -11,6 +11,7 @@ from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli.answers import TerminalAnswers
 from kafka_rollout.cli.run import ShellServices, run_procedure
+from kafka_rollout.model.pace import Pace
 from kafka_rollout.observation.run import Run
 from kafka_rollout.planning.request import Request
 from kafka_rollout.procedure.kinds import UPGRADE, build_report_of_run
@@ -47,7 +48,7 @@ def run(tmp_path: Path, rehearsed: RehearsalResult | None, **options: Any) -> An
     world = FakeCluster()
     world.rehearsed = rehearsed
     ports = fake_ports(world, tmp_path)
-    request = Request(target=R431, plans_features=False, scan=False, soak_s=0.0, **options)
+    request = Request(target=R431, plans_features=False, scan=False, pace=Pace.FAST, **options)
     answers = TerminalAnswers(cluster=ports.cluster, name="alice", reason="CHG-1", confirms=False)
     try:
         run_procedure(UPGRADE, ports, request, answers, silent(ports))
@@ -100,7 +101,7 @@ def test_a_run_that_was_refused_by_its_rehearsal_is_rehearsed_again(tmp_path: Pa
     world = FakeCluster()
     world.rehearsed = result(RehearsalOutcome.FAILED, BROKEN)
     ports = fake_ports(world, tmp_path)
-    request = Request(target=R431, plans_features=False, scan=False, soak_s=0.0)
+    request = Request(target=R431, plans_features=False, scan=False, pace=Pace.FAST)
     answers = TerminalAnswers(cluster=ports.cluster, name="alice", reason="CHG-1", confirms=False)
     with pytest.raises(RefusedError, match="Invalid value 14000"):
         run_procedure(UPGRADE, ports, request, answers, silent(ports))

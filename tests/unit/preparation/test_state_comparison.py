@@ -14,6 +14,7 @@ from kafka_rollout.cli.answers import TerminalAnswers
 from kafka_rollout.features.min_isr import MIN_ISR
 from kafka_rollout.features.requests import FeatureAction
 from kafka_rollout.model.contents import ClusterInventory
+from kafka_rollout.model.pace import Pace
 from kafka_rollout.model.state import CheckpointFile
 from kafka_rollout.model.topology import HostCommand, ServiceSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts
@@ -101,7 +102,12 @@ def ports(cluster: FakeCluster, tmp_path: Path) -> ClusterPorts:
 def run(ports: ClusterPorts, approver: Approver | TerminalAnswers, procedure: Procedure = UPGRADE) -> None:
     of_features = Request(action=FeatureAction.UPGRADE_ALL, pin_min_isr=True)
     of_upgrade = Request(
-        target=R431, finalize=FinalizePolicy.AFTER_APPROVAL, pin_min_isr=True, scan=False, rehearse=False, soak_s=0.0
+        target=R431,
+        finalize=FinalizePolicy.AFTER_APPROVAL,
+        pin_min_isr=True,
+        scan=False,
+        rehearse=False,
+        pace=Pace.FAST,
     )
     carry_out(ports, procedure, of_upgrade if procedure is UPGRADE else of_features, approver)
 
@@ -287,7 +293,7 @@ def test_after_a_rollback_nothing_of_the_target_is_expected(ports: ClusterPorts)
     record_state(ports)
     rolled = Run(ports, plan)
     assert not [one for one in compare_with_state(rolled, ComparedAfter.ROLLBACK) if one.fails]
-    request = Request(target=R431, finalize=FinalizePolicy.LATER, scan=False, rehearse=False, soak_s=0.0)
+    request = Request(target=R431, finalize=FinalizePolicy.LATER, scan=False, rehearse=False, pace=Pace.FAST)
     carry_out(ports, UPGRADE, request, Approver())
     assert not [one for one in compare_with_state(rolled, ComparedAfter.ROLL) if one.fails]
     assert [one for one in compare_with_state(rolled, ComparedAfter.ROLLBACK) if one.fails]

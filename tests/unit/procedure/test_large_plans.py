@@ -27,7 +27,7 @@ def plan() -> Plan:
     alone = tuple(partition(f"topic-{number}", 0, [101 + number]) for number in range(300))
     old = {node.node_id: 11 for node in spec.nodes}
     seen = observation(state(spec, partitions=alone), cluster=spec, configs={n: {} for n in old}, java=old)
-    return make_plan(seen, Request(target=R431, snapshot_interval_ms=600_000), RunOf.UPGRADE)
+    return make_plan(seen, Request(target=R431), RunOf.UPGRADE)
 
 
 def test_planning_looks_at_a_node_a_few_times_whatever_the_size_of_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:

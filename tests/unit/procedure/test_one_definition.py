@@ -11,6 +11,7 @@ import pytest
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli.answers import TerminalAnswers
 from kafka_rollout.cli.run import ShellServices, run_procedure
+from kafka_rollout.model.pace import Pace
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.observation.run import Run
 from kafka_rollout.planning.request import Request
@@ -49,7 +50,7 @@ def with_greeting() -> Procedure:
 
 def rolled(home: Path) -> Any:
     ports = fake_ports(FakeCluster(), home)
-    request = Request(target=R431, plans_features=False, scan=False, soak_s=0.0)
+    request = Request(target=R431, plans_features=False, scan=False, pace=Pace.FAST)
     answers = TerminalAnswers(cluster=ports.cluster, name="alice", reason="CHG-1", confirms=False)
     services = ShellServices(ports, Settings.from_environment(), None)
     assert run_procedure(with_greeting(), ports, request, answers, services) == 0

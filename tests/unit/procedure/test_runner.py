@@ -12,6 +12,7 @@ import pytest
 from kafka_rollout.base.errors import FatalError, RefusedError, TransientError, UserError
 from kafka_rollout.control.approval import record_approval
 from kafka_rollout.gates.gate import HELD_INTERVAL_S, GateCheck, GatePolicy
+from kafka_rollout.model.pace import Pace
 from kafka_rollout.model.topology import HostCommand, ServiceSpec
 from kafka_rollout.observation.run import Run
 from kafka_rollout.planning.request import FinalizePolicy, Request
@@ -85,7 +86,7 @@ def test_a_rollback_goes_on_if_a_command_after_a_start_fails_and_tells_it_at_its
         return Runner(
             ports=ports,
             procedure=UPGRADE,
-            request=Request(target=R431, soak_s=0.0, checks=1),
+            request=Request(target=R431, pace=Pace.FAST),
             answers=Approver(),
             services=RehearsalServices(ports),
             progress=SaysLines(lambda line: None),
@@ -108,7 +109,7 @@ def test_a_rollback_goes_on_if_a_command_after_a_start_fails_and_tells_it_at_its
 def test_a_run_without_a_terminal_ends_at_a_planned_pause_and_the_next_call_continues_it(tmp_path: Path) -> None:
     cluster = FakeCluster(R391)
     ports = fake_ports(cluster, tmp_path)
-    request = Request(target=R431, scan=False, rehearse=False, soak_s=0.0, checks=1, pause_after="4")
+    request = Request(target=R431, scan=False, rehearse=False, pace=Pace.FAST, pause_after="4")
     lines: list[str] = []
 
     def call() -> bool:
@@ -134,9 +135,7 @@ def test_a_request_after_the_last_node_ends_or_holds_the_run_before_the_levels(
 ) -> None:
     cluster = FakeCluster(R391)
     ports = fake_ports(cluster, tmp_path)
-    request = Request(
-        target=R431, scan=False, rehearse=False, soak_s=0.0, checks=1, finalize=FinalizePolicy.AFTER_APPROVAL
-    )
+    request = Request(target=R431, scan=False, rehearse=False, pace=Pace.FAST, finalize=FinalizePolicy.AFTER_APPROVAL)
     lines: list[str] = []
     shell = Responder(channel=Channel.SHELL, user="bob")
 
@@ -206,7 +205,7 @@ def test_a_request_after_the_last_node_ends_or_holds_the_run_before_the_levels(
 
 def test_a_broken_lock_ends_a_run_that_goes_on_and_only_a_new_call_continues_it(tmp_path: Path) -> None:
     cluster = FakeCluster(R391)
-    request = Request(target=R431, scan=False, rehearse=False, soak_s=0.0, checks=3)
+    request = Request(target=R431, scan=False, rehearse=False, pace=Pace.FAST)
 
     def call() -> bool:
         ports, progress = fake_ports(cluster, tmp_path), SaysLines(lambda line: None)
@@ -244,9 +243,7 @@ def test_a_broken_lock_ends_a_run_that_goes_on_and_only_a_new_call_continues_it(
 def test_a_run_that_only_observes_lets_another_run_take_the_lock(tmp_path: Path) -> None:
     cluster, seen = FakeCluster(R391), dict[str, bool]()
     ports, other = fake_ports(cluster, tmp_path), fake_ports(cluster, tmp_path, run_id="run-2")
-    request = Request(
-        target=R431, scan=False, rehearse=False, soak_s=0.0, checks=1, finalize=FinalizePolicy.AFTER_APPROVAL
-    )
+    request = Request(target=R431, scan=False, rehearse=False, pace=Pace.FAST, finalize=FinalizePolicy.AFTER_APPROVAL)
 
     class Progress(SaysLines):
         def on_check(self, check: GateCheck, message: str, /) -> None:
@@ -275,7 +272,7 @@ def test_a_roll_that_fails_fails_the_part_of_its_batch_and_the_step_that_shows_i
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ports = fake_ports(FakeCluster(R391), tmp_path)
-    request = Request(target=R431, scan=False, rehearse=False, soak_s=0.0, checks=1)
+    request = Request(target=R431, scan=False, rehearse=False, pace=Pace.FAST)
 
     def fail(*given: object, **named: object) -> bool:
         raise RefusedError("Node 3 has no process, and this run did not stop it.", remedy="Start it.")
@@ -301,7 +298,7 @@ def test_a_killed_step_has_begun_and_a_resumed_run_repeats_it(tmp_path: Path, mo
         raise KilledError
 
     ports = fake_ports(FakeCluster(R391), tmp_path)
-    request = Request(target=R431, scan=False, rehearse=False, soak_s=0.0, checks=1)
+    request = Request(target=R431, scan=False, rehearse=False, pace=Pace.FAST)
 
     def call() -> bool:
         services, progress = RehearsalServices(ports), SaysLines(lambda line: None)
@@ -368,9 +365,7 @@ def test_a_scan_is_told_the_releases_on_which_nodes_start(tmp_path: Path) -> Non
 
 def test_a_command_that_does_not_wait_is_refused_while_the_run_is_paused(tmp_path: Path) -> None:
     ports = fake_ports(FakeCluster(R431), tmp_path)
-    request = Request(
-        target=R431, scan=False, rehearse=False, finalize=FinalizePolicy.AFTER_APPROVAL, waits=False, gate_timeout_s=1.0
-    )
+    request = Request(target=R431, scan=False, rehearse=False, finalize=FinalizePolicy.AFTER_APPROVAL, waits=False)
     shell = Responder(channel=Channel.SHELL, user="bob")
     ports.run.record(PauseAsked(by="bob", reason="errors of clients", responder=shell))
     runner = Runner(
@@ -403,7 +398,7 @@ def test_the_check_before_the_approval_to_finalize_is_repeated_while_nodes_catch
         ports=ports,
         procedure=UPGRADE,
         request=Request(
-            target=R431, scan=False, rehearse=False, soak_s=0.0, checks=1, finalize=FinalizePolicy.AFTER_APPROVAL
+            target=R431, scan=False, rehearse=False, pace=Pace.FAST, finalize=FinalizePolicy.AFTER_APPROVAL
         ),
         answers=Approver(Decision.APPROVED),
         services=RehearsalServices(ports),

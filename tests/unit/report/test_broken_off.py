@@ -12,6 +12,7 @@ import pytest
 
 from kafka_rollout.features.requests import FeatureAction
 from kafka_rollout.gates.gate import GateKind
+from kafka_rollout.model.pace import Pace
 from kafka_rollout.model.plan import Lowering
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.state import CheckpointFile
@@ -33,7 +34,7 @@ from tests.integration.harness.faults.without_live import stage_no_live
 from tests.traffic import has_traffic, traffic_of_run
 from tests.unit.preparation.test_state_comparison import Approver
 
-QUICK: dict[str, Any] = {"rehearse": False, "soak_s": 0.0, "checks": 1, "interval_s": 1.0}
+QUICK: dict[str, Any] = {"rehearse": False, "pace": Pace.FAST}
 PROOFS = (GatePassed, ContentsCompared, TrafficCompared)
 TELLS_AN_END = {Outcome.FINISHED, Outcome.ROLLED_NOT_FINALIZED, Outcome.ROLLED_BACK}
 

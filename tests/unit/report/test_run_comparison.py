@@ -7,12 +7,22 @@ from dataclasses import replace
 from typing import Any
 
 from kafka_rollout.base.json_forms import to_json
+from kafka_rollout.model.pace import Pace
 from kafka_rollout.model.plan import RunTerms
 from kafka_rollout.report.run_comparison import ComparedRun, Row, RunComparison, Unit, compare_runs
 from kafka_rollout.run.traffic import TrafficSample
 from tests.outside_texts import HOSTILE
 
-TERMS = RunTerms(soak_s=60.0, checks=3, gate_timeout_s=600.0, rehearse=True, traffic=True, every_change=False)
+TERMS = RunTerms(
+    pace=Pace.NORMAL,
+    soak_s=60.0,
+    checks=3,
+    interval_s=1.0,
+    gate_timeout_s=600.0,
+    rehearse=True,
+    traffic=True,
+    every_change=False,
+)
 FINDING = {"severity": "warning", "sentence": HOSTILE[0], "remedy": ""}
 
 

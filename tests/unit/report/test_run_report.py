@@ -21,6 +21,7 @@ from kafka_rollout.cli.answers import TerminalAnswers
 from kafka_rollout.cli.run import ShellServices, run_procedure
 from kafka_rollout.console.cluster_status import Phase
 from kafka_rollout.console.run_console import build_console
+from kafka_rollout.model.pace import Pace
 from kafka_rollout.model.state import PartitionState
 from kafka_rollout.notifications.due import ClusterHistory, NotificationKind, RunHistory, due_notifications
 from kafka_rollout.observation.cluster_ports import ClusterPorts
@@ -97,7 +98,7 @@ def ports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClusterPorts:
     ports = fake_ports(FakeCluster(R391), tmp_path)
     answers = TerminalAnswers(cluster=ports.cluster, name="alice", reason="CHG-1 <b>", confirms=False)
     services = ShellServices(ports, Settings.from_environment(), None)
-    assert run_procedure(UPGRADE, ports, Request(target=R431, scan=False, soak_s=0.0), answers, services) == 0
+    assert run_procedure(UPGRADE, ports, Request(target=R431, scan=False, pace=Pace.FAST), answers, services) == 0
     return ports
 
 
@@ -131,6 +132,7 @@ def test_the_report_of_a_stopped_run_begins_with_the_failed_gate_the_log_and_the
 ) -> None:
     monkeypatch.setenv("KAFKA_ROLLOUT_HOME", str(tmp_path))
     cluster = FakeCluster(R391)
+    cluster.spec = replace(cluster.spec, gate_timeout_s=1.0)
     ports = fake_ports(cluster, tmp_path)
     cluster.cannot_start.add((3, R431))
     cluster.nodes[3].log += [f"[2026-11-26 03:04:0{second},000] INFO line {second} (kafka.X)" for second in range(9)]
@@ -138,7 +140,7 @@ def test_the_report_of_a_stopped_run_begins_with_the_failed_gate_the_log_and_the
     answers = TerminalAnswers(cluster=ports.cluster, name="alice", reason="CHG-1", confirms=False)
     services = ShellServices(ports, Settings.from_environment(), None)
     with pytest.raises(RefusedError, match="after node 3 failed"):
-        run_procedure(UPGRADE, ports, Request(target=R431, scan=False, gate_timeout_s=1), answers, services)
+        run_procedure(UPGRADE, ports, Request(target=R431, scan=False), answers, services)
     cluster.nodes[3].log.append("written after the gate failed")
     page, data = (Path(file).read_text() for file in write_run_report(Run(ports, ports.run.load_plan()))[1:])
     report = json.loads(data)
@@ -184,7 +186,7 @@ def test_a_roll_whose_last_gate_failed_is_neither_rolled_nor_finished(
     answers = TerminalAnswers(cluster=ports.cluster, name="alice", reason="CHG-1", confirms=False)
     services = ShellServices(ports, Settings.from_environment(), None)
     with pytest.raises(RefusedError, match="The gate after node 13 failed"):
-        run_procedure(UPGRADE, ports, Request(target=R431, scan=False, gate_timeout_s=30, soak_s=0), answers, services)
+        run_procedure(UPGRADE, ports, Request(target=R431, scan=False, pace=Pace.FAST), answers, services)
     assert {node.running for node in cluster.nodes.values()} == {R431}
     plan = ports.run.load_plan()
     report, _, data = write_run_report(Run(ports, plan))
@@ -223,7 +225,7 @@ def test_a_run_whose_test_traffic_lost_records_or_was_not_compared_is_not_finish
             raise FatalError("The traffic check failed.", remedy="Read its journals.")
 
     services = Traffic(ports, Settings.from_environment(), None)
-    request = Request(target=R431, scan=False, rehearse=False, soak_s=0, traffic=True)
+    request = Request(target=R431, scan=False, rehearse=False, pace=Pace.FAST, traffic=True)
     with pytest.raises(FatalError, match="The traffic check failed"):
         run_procedure(UPGRADE, ports, request, answers, services)
     report = write_run_report(Run(ports, ports.run.load_plan()))[0]

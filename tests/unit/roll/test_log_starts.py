@@ -11,11 +11,11 @@ from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.control.approval import accept_doubts, record_approval
 from kafka_rollout.gates.gate import GateCheck, GateKind, GatePolicy, GateRef
 from kafka_rollout.model.contents import LogStarts
+from kafka_rollout.model.pace import PACES, Pace
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.observation.run import NodeRun, Run
 from kafka_rollout.planning.findings.pending import FILE_CHANGES_DATA
-from kafka_rollout.planning.request import Request
 from kafka_rollout.preparation.state_comparison import BEFORE, record_state
 from kafka_rollout.roll.gate_checks import check_gate, wait_for_gate
 from kafka_rollout.roll.node import replace_node
@@ -126,7 +126,7 @@ def test_a_soak_reads_the_log_starts_again_after_what_a_broker_does_first_and_af
     asked.clear()
     gate = GateRef(kind=GateKind.AFTER_START, release_step=STEP, node_id=12).resolve(plan, ports.cluster)
     # Kafka's log.initial.task.delay.ms is 30 s.
-    wait_for_gate(Run(ports, plan), gate, replace(POLICY, soak_s=Request().soak_s))
+    wait_for_gate(Run(ports, plan), gate, replace(POLICY, soak_s=PACES[Pace.NORMAL].soak_s))
     assert asked == [(12,), (12,), (12,)]
     replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, STEP, 13)))
     after(ports, plan, 13)

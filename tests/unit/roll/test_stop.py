@@ -26,6 +26,7 @@ from kafka_rollout.run.step_events import PreparingStop, StopPrepared
 from tests.fakes.cluster import R391, R431, FakeCluster, make_spec
 from tests.fakes.dying_files import KilledError
 from tests.fakes.ports import fake_ports, in_step
+from tests.of_cluster import parted
 from tests.plans import upgrade_request
 
 RELEASE_STEP = "3.9.1-to-4.3.1"
@@ -36,12 +37,13 @@ BATCH = (12, 15)
 def draining_bench(
     cluster: FakeCluster, home: Path, *, drained: Sequence[int] = (NODE,), timeout_s: float = 3600.0, **fields: Any
 ) -> tuple[ClusterPorts, Plan]:
-    """The nodes `drained` have a command before their stop. `fields`: of the request, with its terms."""
+    """The nodes `drained` have a command before their stop. `fields`: of the request or the cluster."""
     service = ServiceSpec(host="broker", before_stop=(HostCommand(command="drain", timeout_s=timeout_s),))
     nodes = [replace(node, service=service) if node.node_id in drained else node for node in cluster.spec.nodes]
     cluster.spec = replace(cluster.spec, nodes=tuple(nodes))
+    cluster.spec, of_run = parted(cluster.spec, fields)
     ports = fake_ports(cluster, home)
-    request = upgrade_request(R431, finalize=False, **fields)
+    request = upgrade_request(R431, finalize=False, **of_run)
     plan = plan_change(ports, request, RunOf.UPGRADE, terms=request.terms(ports.cluster) if fields else None)
     record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "planned maintenance")
     return ports, plan
@@ -134,7 +136,7 @@ def test_what_begins_during_the_commands_before_a_stop_holds_it(tmp_path: Path, 
     assert cluster.stops == []
 
 
-EIGHT_MINUTES = {"window": "0 22 * * * 8m UTC", "soak_s": 60.0}  # a node step takes two
+EIGHT_MINUTES = {"window": "0 22 * * * 8m UTC"}  # a node step takes two
 
 
 def at(text: str) -> float:

@@ -248,18 +248,6 @@ def show_waiting(context: Context, waits_for: str) -> None:
     context["task_state_store"].set(WAITS_FOR, waits_for)
 
 
-def approvers(context: Context, ports: ClusterPorts) -> tuple[str, ...]:
-    """Return who can answer: the users of the run, which must be in the inventory's list if it has one."""
-    inventory, chosen = ports.cluster.approvers, tuple(context["params"].get("approvers") or ())
-    strangers = [user for user in chosen if inventory and user not in inventory]
-    if strangers:
-        raise AirflowFailException(
-            f"These users are not approvers of this cluster: {', '.join(strangers)}. The inventory lists "
-            f"{', '.join(inventory)}."
-        )
-    return chosen or tuple(inventory)
-
-
 def ask_how_to_continue(
     context: Context,
     ports: ClusterPorts,
@@ -294,7 +282,7 @@ def ask_how_to_continue(
         subject=f"{ports.cluster.name}: {subject or f'{what} {happened}'}. How to continue?",
         body="\n\n".join(body),
         options=tuple(options),
-        users=approvers(context, ports),
+        users=ports.cluster.approvers,
         is_pause=is_pause,
     )
     ask(context, ports, question, method="decided", timeout=timeout)
@@ -308,7 +296,7 @@ def keeps_lock(context: Context) -> bool:
 
 def keep_lock_while_asking(context: Context, ports: ClusterPorts, purpose: str) -> timedelta:
     """Keep the cluster's lock until the approval timeout, unless nothing is left to change; return this time."""
-    timeout = timedelta(hours=float(context["params"]["approval_timeout_hours"]))
+    timeout = timedelta(hours=ports.cluster.approval_timeout_hours)
     if keeps_lock(context):
         acquire_lock(ports, purpose, for_s=timeout.total_seconds() + LEASE_S)
     return timeout
@@ -402,7 +390,7 @@ def recorded_with(context: Context, ports: ClusterPorts, answer: Answer) -> Any:
     return {
         "responder": answer.responder,
         "text": "" if asked is None else asked.text,
-        "of_run": approvers(context, ports),
+        "of_run": ports.cluster.approvers,
     }
 
 

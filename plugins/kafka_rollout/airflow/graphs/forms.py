@@ -10,7 +10,7 @@ from airflow.sdk import Param
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.planning.fields import Field, fields_of
-from kafka_rollout.planning.request import APPROVALS, Request
+from kafka_rollout.planning.request import Request
 from kafka_rollout.releases.facts import Release
 
 _ALWAYS_DRY = "The hosts of this cluster cannot be reached, so each run ends with the plan."
@@ -27,29 +27,29 @@ def form_of(
 ) -> dict[str, Param]:
     """Return the form of a kind of run. `releases`: of the catalogue, the newest last. `plans_only`: of a dry run."""
     shown = fields_of(frozenset({kind}), request, plans_only=plans_only)
-    form = {one.form: _param(one, kind, releases) for one in shown if one.form}
+    form = {one.form: _param(one, cluster, releases) for one in shown if one.form}
     if plans_only:
         form["dry_run"] = Param(True, type="boolean", const=True, title="Dry run", description=_ALWAYS_DRY)
         return form
-    return {**form, **_approval_fields(cluster)}
+    return form
 
 
-def _param(field: Field, kind: RunOf, releases: Sequence[str]) -> Param:
+def _param(field: Field, cluster: ClusterSpec, releases: Sequence[str]) -> Param:
     unit = field.form_unit
     title = f"{field.title} ({unit.name})" if unit.name else field.title
-    schema = _schema(field, kind, releases) | ({"section": field.section} if field.section else {})
+    schema = _schema(field, cluster, releases) | ({"section": field.section} if field.section else {})
     return Param(**schema, title=title, description=field.text)
 
 
-def _schema(field: Field, kind: RunOf, releases: Sequence[str]) -> dict[str, Any]:
+def _schema(field: Field, cluster: ClusterSpec, releases: Sequence[str]) -> dict[str, Any]:
     """Return default and limits of a field, as JSON Schema."""
     if field.labels:
-        labels = {field.form_value(value): text for value, text in field.labels.items()}
+        shown = field.labels if field.labels_of is None else field.labels_of(cluster)
+        labels = {field.form_value(value): text for value, text in shown.items()}
         default = next(iter(labels)) if field.default is None else field.form_default
         return {"default": default, "type": "string", "enum": list(labels), "values_display": labels}
     if field.type is Release and field.required:
-        newest = kind in field.newest_of and releases
-        return {"default": releases[-1] if newest else None, "type": "string", "enum": list(releases) or None}
+        return {"default": None, "type": "string", "enum": list(releases) or None}
     if field.type is Release:
         return {"default": None, "type": ["null", "string"], "enum": [None, *releases]}
     if field.is_list:
@@ -65,31 +65,4 @@ def _schema(field: Field, kind: RunOf, releases: Sequence[str]) -> dict[str, Any
         "default": field.form_default,
         "type": ["null", json_type] if can_be_empty else json_type,
         **{name: field.in_form(limit) for name, limit in limits.items() if limit is not None},
-    }
-
-
-def _approval_fields(cluster: ClusterSpec) -> dict[str, Param]:
-    """Return who answers and until when: of the DAGs alone, a command names its approver itself."""
-    return {
-        "approvers": Param(
-            list(cluster.approvers),
-            type="array",
-            items={"type": "string", "minLength": 1},
-            title="Approvers",
-            description=(
-                f"User ids, one per line, from the inventory's list: {', '.join(cluster.approvers)}."
-                if cluster.approvers
-                else "User ids, one per line. Empty: everyone who can trigger this DAG."
-            ),
-            section=APPROVALS,
-        ),
-        "approval_timeout_hours": Param(
-            24,
-            type="number",
-            exclusiveMinimum=0,
-            maximum=30 * 24,
-            title="Approval timeout (hours)",
-            description="Without an answer in this time, the task fails. A timeout never counts as approval.",
-            section=APPROVALS,
-        ),
     }

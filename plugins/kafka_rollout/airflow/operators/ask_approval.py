@@ -10,7 +10,6 @@ from airflow.sdk.exceptions import AirflowFailException
 from kafka_rollout.airflow.approvals.airflow_records import keep_answer
 from kafka_rollout.airflow.approvals.asking import (
     NEWER_TEXT,
-    approvers,
     ask,
     decide_roll_back,
     keep_lock_while_asking,
@@ -99,7 +98,7 @@ class ApprovalOperator(RolloutOperator):
             subject=subject,
             body=body,
             options=self.choices(run.plan),
-            users=approvers(context, run.ports),
+            users=run.cluster.approvers,
         )
         ask(context, run.ports, question, method="answered", timeout=timeout)
 

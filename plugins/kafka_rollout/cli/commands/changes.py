@@ -28,6 +28,7 @@ from kafka_rollout.cli.options import (
 )
 from kafka_rollout.cli.run import ShellServices, accept_logs, roll_back_run, run_procedure, start_node_again
 from kafka_rollout.control.approval import take_over_run
+from kafka_rollout.model.pace import Pace
 from kafka_rollout.model.run_of import RUN_COMMANDS, RunOf
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.planning.request import FinalizePolicy, Request
@@ -35,8 +36,8 @@ from kafka_rollout.procedure.kinds import KINDS, procedure_of
 from kafka_rollout.run.events import Called
 
 _OR_DRY_RUN = ", or --dry-run"
-# Of a command that continues an approved run, whose plan has the least soak and number of checks.
-_GATES = ("soak_s", "checks", "interval_s", "gate_timeout_s")
+# Of a command that continues an approved run: its plan has the least of each number of its pace.
+_AS_APPROVED = Request(pace=Pace.FAST)
 
 
 def command_of_kind(kind: RunOf) -> Callable[..., None]:
@@ -78,11 +79,8 @@ def command_of_kind(kind: RunOf) -> Callable[..., None]:
     return takes_request(kind, keeps=True)(change)
 
 
-@takes_request(RunOf.UPGRADE, only=_GATES, keeps=True, soak_s=0.0)
 def rollback(
     cluster: ClusterName,
-    request: Request,
-    kept: Called | None,
     run: Annotated[str, typer.Option(help="Number of the run to roll back.")],
     approve_as: Approver = None,
     reason: ApprovalReason = None,
@@ -96,20 +94,15 @@ def rollback(
     For an offline downgrade, restores the metadata log of every node from its backup. This is possible until a broker
     has started.
     """
-    with _open_change(
-        cluster, run, command_config, approve_as, reason, yes=yes, take_over=take_over, kept=kept
-    ) as opened:
+    with _open_change(cluster, run, command_config, approve_as, reason, yes=yes, take_over=take_over) as opened:
         ports, answers, services = opened
         require_name("A rollback", approve_as, reason)
-        code = roll_back_run(procedure_of(ports.run.events()), ports, request, answers, services)
+        code = roll_back_run(procedure_of(ports.run.events()), ports, _AS_APPROVED, answers, services)
         _end(ports, code, as_json=as_json)
 
 
-@takes_request(RunOf.UPGRADE, only=_GATES, keeps=True, soak_s=0.0)
 def retry(
     cluster: ClusterName,
-    request: Request,
-    kept: Called | None,
     run: Annotated[str, typer.Option(help="Number of the run that stopped at a node.")],
     approve_as: Approver = None,
     reason: ApprovalReason = None,
@@ -122,12 +115,10 @@ def retry(
 
     If the process of the node hangs in its shutdown, the command kills it. Needs --as and --reason.
     """
-    with _open_change(
-        cluster, run, command_config, approve_as, reason, yes=yes, take_over=take_over, kept=kept
-    ) as opened:
+    with _open_change(cluster, run, command_config, approve_as, reason, yes=yes, take_over=take_over) as opened:
         ports, answers, _ = opened
         require_name("A retry", approve_as, reason)
-        start_node_again(ports, request, answers)
+        start_node_again(ports, _AS_APPROVED, answers)
         _end(ports, 0, as_json=as_json)
 
 

@@ -72,7 +72,7 @@ def describe(cluster: ClusterName, as_json: AsJson = False, command_config: Comm
 
 
 @app.command("set")
-@takes_request(RunOf.FEATURES, without=("downgrade_type", "gate_timeout_s"))
+@takes_request(RunOf.FEATURES, without=("downgrade_type",))
 def set_levels(
     cluster: ClusterName,
     request: Request,

@@ -110,28 +110,30 @@ DIRECTORIES_CHECK = Check(
 
 
 def config_changes(
-    cluster: ClusterSpec, path: Sequence[Release], configs: NodeConfigs, *, snapshot_interval_ms: int | None = None
+    cluster: ClusterSpec, path: Sequence[Release], configs: NodeConfigs, *, raises_levels: bool = False
 ) -> tuple[ConfigChange, ...]:
     """Return the configuration changes for each release of `path` (source release first).
 
-    Sources: release_overrides of the inventory, and at the last release a lower snapshot interval if requested (it
-    needs no extra restart). The lines of the source release are included for a rollback: the previous value of the
-    node, or None to remove the line.
+    Sources: release_overrides of the inventory, and at the last release a lower snapshot interval if this run or a
+    later one raises levels: no restart follows then. A file that others manage keeps its interval. The lines of the
+    source release are included for a rollback: the previous value of the node, or None to remove the line.
     """
     changes: list[ConfigChange] = []
     for node in cluster.nodes:
         lines = [dict(configs.get(node.node_id, {}))]
         reasons: dict[str, str] = {}
+        is_changed = raises_levels and not (node.service is not None and node.service.managed_elsewhere)
+        interval_ms = round(cluster.snapshot_interval_s * 1000) if is_changed else 0
         for release in path[1:]:
             brought = dict(cluster.release_overrides.get(str(release), {}))
             reasons |= dict.fromkeys(brought, f"release_overrides of the inventory for {release}.")
             now = known_number(lines[-1], SNAPSHOT_INTERVAL, SNAPSHOT_INTERVAL_DEFAULT_MS)  # 0: no snapshots by time
-            lowers = snapshot_interval_ms is not None and (not now or snapshot_interval_ms < now)
+            lowers = interval_ms > 0 and (not now or interval_ms < now)
             if lowers and release == path[-1]:
-                brought[SNAPSHOT_INTERVAL] = str(snapshot_interval_ms)
+                brought[SNAPSHOT_INTERVAL] = str(interval_ms)
                 reasons[SNAPSHOT_INTERVAL] = (
-                    "Lowered so that Kafka writes a snapshot soon after finalizing. It stays in the file until "
-                    "somebody removes it."
+                    "Finalizing waits for a snapshot of every node, and no restart before it can shorten the interval. "
+                    "The value stays in the file until you remove it (snapshot_interval_s of the inventory)."
                 )
             lines.append({**lines[-1], **brought})
         for index, release in enumerate(path):

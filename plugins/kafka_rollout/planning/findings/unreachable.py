@@ -247,7 +247,7 @@ def snapshot_findings(
             f"{SNAPSHOT_INTERVAL} of {nodes(never)}",
             f"{SNAPSHOT_INTERVAL} of {nodes(never)} is 0, so no snapshot is written by time. The gate after the change "
             "of levels waits for a snapshot of every node.",
-            "Set snapshot_interval_seconds of the run."
+            "Set snapshot_interval_s of the inventory."
             if can_lower
             else f"Set {SNAPSHOT_INTERVAL} in the files of these nodes, and restart them (kafka-rollout restart).",
             severity=BLOCKER if waits else WARNING,

@@ -147,12 +147,12 @@ class LocalRehearsals:
         with new_sandbox(below, keep=originals, say=on_progress) as sandbox:
             of_hosts = (_HOSTS,) if isinstance(self.runtime, HostCommands) else ()
             not_covered = copy_cluster(sandbox, self.cluster, files, needed, on_progress)
-            timeout_s = job.request.gate_timeout_s + needed.partitions * _GATE_S_OF_REPLICA
+            timeout_s = job.gate_timeout_s + needed.partitions * _GATE_S_OF_REPLICA
             job = replace(
                 job,
                 not_covered=(*job.not_covered, *not_covered, *of_hosts),
                 estimate=needed.sentence,
-                request=replace(job.request, gate_timeout_s=timeout_s),
+                gate_timeout_s=timeout_s,
                 isolation=_ISOLATED,
                 real_addresses=_addresses(self.cluster),
                 real_directories=real_directories(files),
