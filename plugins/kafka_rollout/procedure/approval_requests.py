@@ -32,6 +32,7 @@ from kafka_rollout.model.topology import ALWAYS
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.observation.run import ReadRun, Run
 from kafka_rollout.planning.batches import NODE_S, expected_s
+from kafka_rollout.planning.findings.unreachable import SNAPSHOT_WAIT
 from kafka_rollout.planning.lowering import LevelUndo
 from kafka_rollout.preparation import frozen_plan, state_comparison
 from kafka_rollout.preparation.earlier_runs import raises_level, record_earlier_runs
@@ -225,6 +226,10 @@ def approval_body(
         if plan.unsafe:
             parts.append("Levels are lowered with **UNSAFE_DOWNGRADE**: the metadata in the warnings is lost.")
         parts += [heading("Levels to finalize"), *features_in_full(plan.feature_changes, undos), *defaults_part(plan)]
+        waits = [one for one in plan.findings if one.code == SNAPSHOT_WAIT.text]
+        if waits:
+            lines = [f"{escape_markdown(one.sentence)} {escape_markdown(one.remedy)}" for one in waits]
+            parts += [heading("How long it lasts"), *lines]
         if scan:
             parts += [heading("Coordinator logs"), escape_markdown(scan)]
         parts += findings_part(plan, findings)

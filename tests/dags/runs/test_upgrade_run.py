@@ -61,6 +61,9 @@ def test_nodes_are_rolled_one_after_the_other_and_the_active_controller_last(run
     assert state == "success", states
     assert node_steps(record) == one_by_one("3.9.1-to-4.3.1", [1, 3, 2, 11, 12, 13])
     assert {node.config["metadata.log.max.snapshot.interval.ms"] for node in runs.world.nodes.values()} == {"300000"}
+    for task in runs.asked:
+        assert "Finalizing takes up to 5 min 00 s after the levels have changed" in runs.bodies[task]
+        assert "holds no lock while it waits, and you can end it" in runs.bodies[task]
     assert "1 group: 1 consumer" in runs.bodies["approve_plan"]
     assert runs.asked == ["approve_plan", "approve_finalize"]
     assert {states[f"roll.{part}[{index}]"] for part in PARTS for index in range(6)} == {"success"}

@@ -7,12 +7,17 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from ipaddress import ip_address
 
+from kafka_rollout.base.durations import duration
 from kafka_rollout.base.findings import BLOCKER, INFO, WARNING, Check, CheckOf, Examined, Finding, FindingCode, Need
 from kafka_rollout.base.wording import count, few, nodes
 from kafka_rollout.model.configs import DynamicConfigs, NodeConfigs, entity_name, known_number
 from kafka_rollout.model.plan import Direction, Plan
 from kafka_rollout.model.topology import ClusterSpec
-from kafka_rollout.planning.findings.configuration import SNAPSHOT_INTERVAL, SNAPSHOT_INTERVAL_DEFAULT_MS
+from kafka_rollout.planning.findings.configuration import (
+    SNAPSHOT_INTERVAL,
+    SNAPSHOT_INTERVAL_DEFAULT_MS,
+    snapshot_interval_ms,
+)
 from kafka_rollout.releases.facts import Release
 
 REPLICATION_THROTTLED = FindingCode(
@@ -55,11 +60,16 @@ SNAPSHOT_NOT_EXPECTED = FindingCode(
     "The run waits for a snapshot of the metadata that a node does not write by time. A warning if the run need not "
     "wait, or only needs a change of the metadata.",
 )
+SNAPSHOT_WAIT = FindingCode(
+    "SNAPSHOT-WAIT",
+    (INFO,),
+    "How long the run waits after a change of levels, until every node has written a snapshot of the metadata.",
+)
 SNAPSHOT_CHECK = Check(
     "snapshot-interval",
     "Snapshots that the run waits for",
     "upgrade.md#finalizing",
-    (SNAPSHOT_NOT_EXPECTED,),
+    (SNAPSHOT_NOT_EXPECTED, SNAPSHOT_WAIT),
     needs=(Need.CONFIGS,),
     examines=Examined.CONFIGS,
 )
@@ -253,6 +263,21 @@ def snapshot_findings(
             severity=BLOCKER if waits else WARNING,
         )
     idle = [node.node_id for node in cluster.controllers if writes_nothing_when_idle(configs.get(node.node_id, {}))]
+    intervals = {node_id: snapshot_interval_ms(config) for node_id, config in configs.items()}
+    if intervals and not never:
+        longest = max(intervals.values())
+        slowest = [node_id for node_id, interval in sorted(intervals.items()) if interval == longest]
+        what = "A change of levels" if is_down else "Finalizing"
+        yield SNAPSHOT_WAIT.found(
+            f"cluster {cluster.name}",
+            f"{what} takes up to {duration(longest / 1000)} after the levels have changed: the run then waits until "
+            f"every node has written a snapshot of the metadata ({SNAPSHOT_INTERVAL} is {longest} on "
+            f"{nodes(slowest)}).",
+            "No action needed. The next release step waits for it."
+            if is_down
+            else "No action needed. The new levels count before. The run holds no lock while it waits, and you can end "
+            "it: `kafka-rollout stop`, or *Stop here*.",
+        )
     if idle and not never:
         yield SNAPSHOT_NOT_EXPECTED.found(
             f"{IDLE_INTERVAL} of {nodes(idle)}",

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from kafka_rollout.base.findings import Severity
+from kafka_rollout.base.findings import Finding, Severity
 from kafka_rollout.model.configs import DynamicConfigs, QuotaEntity
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.run_of import RunOf
+from kafka_rollout.planning.findings.configuration import SNAPSHOT_INTERVAL, planned_configs
 from kafka_rollout.planning.findings.unreachable import (
+    SNAPSHOT_WAIT,
     ip_quota_findings,
     names_in_quotas,
     quota_findings,
@@ -19,6 +22,8 @@ from kafka_rollout.planning.findings.unreachable import (
 )
 from kafka_rollout.planning.plans import make_plan
 from kafka_rollout.planning.request import Request
+from kafka_rollout.procedure.approval_requests import approval_body
+from kafka_rollout.run.events import ApprovalOf
 from tests.unit.builders import R391, R431, SEPARATE, observation, state
 
 RATE, REPLICAS = "follower.replication.throttled.rate", "follower.replication.throttled.replicas"
@@ -124,7 +129,8 @@ def _snapshots(run_of: RunOf = RunOf.UPGRADE, *, finalizes: bool = True, **lines
     request = Request(target=R431 if run_of is RunOf.UPGRADE else R391)
     plan = _plan(run_of, request, configs)
     planned: Any = dict.fromkeys(plan.path, configs)
-    return [(one.subject, one.severity) for one in snapshot_findings(SEPARATE, plan, planned, finalizes=finalizes)]
+    found = snapshot_findings(SEPARATE, plan, planned, finalizes=finalizes)
+    return [(one.subject, one.severity) for one in found if one.code != SNAPSHOT_WAIT.text]
 
 
 def test_a_snapshot_that_is_never_written_is_named_before_the_first_stop() -> None:
@@ -136,3 +142,31 @@ def test_a_snapshot_that_is_never_written_is_named_before_the_first_stop() -> No
     quiet = {"metadata_max_idle_interval_ms": "0"}
     assert _snapshots(**quiet) == [(f"{idle} of node 1", Severity.WARNING)], "a broker writes no records"
     assert _snapshots(**quiet, finalizes=False) == [(f"{idle} of node 1", Severity.INFO)]
+
+
+def _waits(run_of: RunOf, **request: Any) -> list[Finding]:
+    """What the plan says about its wait; broker 4 writes a snapshot every ten minutes, the others every hour."""
+    configs = {node_id: {"log.dirs": "/data"} for node_id in IDS}
+    configs[4] = {**configs[4], SNAPSHOT_INTERVAL: "600000"}
+    seen = observation(state(), cluster=replace(SEPARATE, snapshot_interval_s=300.0), configs=configs)
+    plan = make_plan(seen, Request(**request), run_of)
+    planned = planned_configs(plan.path, configs, plan.config_changes)
+    return [one for one in snapshot_findings(SEPARATE, plan, planned, finalizes=True) if one.code == SNAPSHOT_WAIT.text]
+
+
+def test_an_upgrade_says_how_long_finalizing_lasts_and_why_and_that_it_can_be_ended() -> None:
+    (found,) = _waits(RunOf.UPGRADE, target=R431)
+    assert "takes up to 5 min 00 s after the levels have changed" in found.sentence, "the roll shortens the interval"
+    assert f"{SNAPSHOT_INTERVAL} is 300000 on nodes 1, 2, 3, 4, 5, 6" in found.sentence
+    assert "holds no lock while it waits" in found.remedy
+    assert "Stop here" in found.remedy
+
+
+def test_the_approval_to_finalize_says_how_long_it_lasts() -> None:
+    seen = observation(state(), configs={node_id: {"log.dirs": "/data"} for node_id in IDS})
+    plan = make_plan(seen, Request(target=R431), RunOf.UPGRADE)
+    planned = planned_configs(plan.path, seen.configs, plan.config_changes)
+    plan = replace(plan, findings=tuple(snapshot_findings(SEPARATE, plan, planned, finalizes=True)))
+    body = approval_body(plan, what=ApprovalOf.FINALIZE)
+    assert "Finalizing takes up to 1 h 00 min after the levels have changed" in body
+    assert body.index("How long it lasts") < body.index("Findings")
