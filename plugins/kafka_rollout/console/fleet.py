@@ -30,6 +30,7 @@ from kafka_rollout.run.projections.observations import Observation
 from kafka_rollout.run.view import subject_of
 
 UNKNOWN = "unknown"
+NO_ACTION = "No action is needed."
 WORKING = frozenset({Phase.PLANNING, Phase.ROLLING, Phase.ROLLING_BACK, Phase.FINALIZING})
 _FORMULA = ("=", "+", "-", "@")  # a spreadsheet evaluates a cell that begins with one of these
 
@@ -99,6 +100,16 @@ class FleetRow:
     next_action: str = ""
     tone: Tone = Tone.SOFT
     """Of the phase, as in the status."""
+    why: str = ""
+    """Why the run needs a human, or what it does."""
+    since: str | None = None
+    """Since when it needs a human."""
+    way: str = ""
+    """The releases of a run that needs a human or is in progress."""
+    done: float = 0.0
+    """The part of its nodes that are done."""
+    health: Tone | None = None
+    """Of the problems: bad if clients or nodes suffer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +150,16 @@ def fleet_row(facts: ClusterFacts, catalogue: Catalogue, now: float) -> FleetRow
         verdicts = sorted(facts.scan.verdicts.items(), reverse=True)
         by_release = {str(release): verdict.value for release, verdict in verdicts}
         row = replace(row, scanned=iso(facts.scan.scanned_at), verdicts=by_release)
-    return replace(row, next_action=facts.problem or _next_action(row, facts.status))
+    return replace(row, health=_health(row, facts), next_action=facts.problem or _next_action(row, facts.status))
+
+
+def _health(row: FleetRow, facts: ClusterFacts) -> Tone | None:
+    """Return GOOD without a problem, BAD if a partition or a node does not work that no run has stopped just now."""
+    if row.problems is None:
+        return None
+    seen = None if facts.observation is None else facts.observation.observed
+    suffers = seen is not None and (seen.offline_partitions or seen.under_min_isr or seen.down)
+    return Tone.GOOD if not row.problems else Tone.BAD if suffers or row.tone is Tone.BAD else Tone.FAIR
 
 
 def row_of_runs(
@@ -158,7 +178,13 @@ def row_of_runs(
     if status is None:
         return row
     row = replace(row, phase=status.phase, tone=status.tone, needs_human=status.needs_human)
-    return replace(row, run=status.run, dag=status.dag)
+    row = replace(row, run=status.run, dag=status.dag)
+    if not (status.needs_human or status.phase in WORKING):
+        return row
+    needs = next((one for one in status.conditions if one.type == "NeedsHuman" and status.needs_human), None)
+    done = status.nodes.done / status.nodes.total if status.nodes.total else 0.0
+    why = status.step or "" if needs is None else needs.message
+    return replace(row, why=why, since=needs and needs.since, way=status.way, done=done)
 
 
 def _with_observation(row: FleetRow, facts: ClusterFacts, seen: Observation, catalogue: Catalogue) -> FleetRow:
@@ -276,7 +302,7 @@ def _next_action(row: FleetRow, status: ClusterStatus | None) -> str:
         return f"Before {row.check.target}: remove {count(row.check.blockers, 'blocker')} of the last check."
     if row.defects:
         return f"Upgrade because of {few(row.defects)}: `kafka-rollout check {where}` names the blockers."
-    return "No action is needed."
+    return NO_ACTION
 
 
 def _words(counted: Mapping[str, int]) -> str:

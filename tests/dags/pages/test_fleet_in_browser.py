@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -74,11 +75,11 @@ def site(fleet: Fleet, tmp_path: Path, page: Page, monkeypatch: pytest.MonkeyPat
 def test_the_filter_chooses_rows_and_the_files_have_the_same(site: Site, page: Page) -> None:
     site.open()
     assert site.names() == ["orders", "payments", "search", "archive", "ledger"]
-    waits = site.rows.first.locator("[data-column=waits]")
-    expect(waits).to_contain_text('=HYPERLINK("http://evil")\\u202e<b>')
-    assert waits.get_by_role("link", name="Answer").get_attribute("href") == (
-        "../dags/kafka_upgrade_orders/runs/manual__o/required_actions"
-    )
+    expect(site.rows.first.locator(".pill.now")).to_have_text("waiting for approval")
+    why = site.rows.first.locator("[data-column=why]")
+    expect(why).to_have_text(re.compile(r'^=HYPERLINK\("http://evil"\)\\u202e<b> · 15 min \d\d s$'))
+    assert site.rows.first.get_by_role("link").get_attribute("href") == "./?cluster=orders"
+    assert "manual__" not in page.content()
     page.get_by_role("radio", name="Running (2)").check()
     expect(site.rows).to_have_count(2)
     page.get_by_role("searchbox", name="Filter").fill("mixed")
@@ -90,7 +91,7 @@ def test_the_filter_chooses_rows_and_the_files_have_the_same(site: Site, page: P
     assert [row[0] for row in csv.reader(io.StringIO(text, newline=""))] == ["Cluster", "payments"]
     page.get_by_role("searchbox", name="Filter").fill("nothing has this")
     expect(site.rows).to_have_count(0)
-    expect(page.locator("#state")).to_contain_text("0 of 5 clusters")
+    expect(page.locator("#state")).to_contain_text("0 of 5 clusters · 1 needs a human · 2 running")
 
 
 def test_the_address_has_the_filter(site: Site, page: Page) -> None:
@@ -106,7 +107,7 @@ def test_a_refresh_keeps_the_row_and_the_selection(site: Site, page: Page, fleet
         """() => {
           const [row, other] = [...document.querySelectorAll("tbody tr")].slice(3, 5);
           row.marked = true;
-          const text = other.querySelector("[data-column=next] span").firstChild;
+          const text = other.querySelector("[data-column=why] span").firstChild;
           getSelection().setBaseAndExtent(text, 0, text, 9);
           return getSelection().toString();
         }"""
@@ -139,7 +140,6 @@ def test_a_viewer_sees_the_clusters_of_its_dags_only(
         site = Site(client=client, page=page)
         site.open()
         assert site.names() == ["orders", "payments"]
-        assert "manual__p" not in page.content()
         assert not any(name in page.content() for name in ("ledger", "archive"))
         expect(page.get_by_role("radio", name="All (2)")).to_be_checked()
         page.unroute_all(behavior="wait")
@@ -170,12 +170,14 @@ def shows_all(site: Site, tmp_path: Path, width: int, mode: str) -> None:
     assert site.names()[:6] == ["billing", "orders", "stock-eu", "payments", "search", "telemetry"]
     assert len(site.names()) == 12
     billing = site.rows.filter(has_text="billing").locator("[data-column=health]")
-    expect(billing).to_have_text("the run has stopped nodes 1, 2, 3, 9001, 9002, 9003")
-    expect(site.rows.filter(has_text="search").locator("[data-column=health]")).to_have_class("bad")
+    expect(billing.locator(".bad")).to_have_text("the run has stopped nodes 1, 2, 3, 9001, 9002, 9003")
+    telemetry = site.rows.filter(has_text="telemetry")
+    expect(telemetry.locator("[data-column=health] .bad")).to_contain_text("did not respond")
+    expect(site.rows.locator(".pill.bad")).to_have_count(2)
     no_serious_violation(page)
     if width < 700:
-        title = "getComputedStyle(document.querySelector('[data-column=level]'), '::before').content"
-        assert "metadata.version" in page.evaluate(f"() => {title}")
+        title = "getComputedStyle(document.querySelector('[data-column=release]'), '::before').content"
+        assert "Release" in page.evaluate(f"() => {title}")
     page.screenshot(path=tmp_path / f"fleet-{width}-{mode}.png", full_page=True)
     page.set_viewport_size({"width": 1400, "height": 900})
     page.emulate_media(color_scheme="light")

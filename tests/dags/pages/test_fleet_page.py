@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kafka_rollout.airflow.plugin import KafkaRolloutPlugin
+from kafka_rollout.base.durations import iso
 from kafka_rollout.console.fleet import COLUMNS
 from tests.dags.pages.page_client import PREFIX, serve_page, sign_in
 from tests.fleet_scenes import make_scenes
@@ -25,9 +27,8 @@ def scenes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_scenes(tmp_path)
 
 
-def rows_of(found: Any) -> dict[str, dict[str, str]]:
-    ids = [column["id"] for column in found["columns"]]
-    return {row["cluster"]: dict(zip(ids, row["cells"], strict=True)) for row in found["rows"]}
+def rows_of(found: Any) -> dict[str, dict[str, Any]]:
+    return {row["cluster"]: row for row in found["rows"]}
 
 
 def test_a_viewer_sees_every_cluster_and_the_same_rows_as_files(
@@ -38,11 +39,17 @@ def test_a_viewer_sees_every_cluster_and_the_same_rows_as_files(
         found = client.get(ROWS, headers=signed_in).json()
         assert list(rows_of(found)) == ["orders", "payments", "search", "archive", "ledger"]
         assert found["totals"] == {"all": 5, "needs-human": 1, "running": 2}
-        assert found["rows"][0]["links"] == {
-            "state": "../dags/kafka_upgrade_orders/runs/manual__o",
-            "waits": "../dags/kafka_upgrade_orders/runs/manual__o/required_actions",
-            "downgrade": "downgrade?cluster=orders",
-        }
+        orders, _, search, archive, _ = found["rows"]
+        assert (orders["state"], orders["tone"], orders["release"]) == ("waiting for approval", "now", "3.9.1 → 4.3.1")
+        assert (orders["why"], orders["since"] < iso(time.time() - 890)) == (
+            '=HYPERLINK("http://evil")\\u202e<b>',
+            True,
+        )
+        assert (orders["health"], orders["health_tone"]) == ("ok", "good")
+        assert search["health"].startswith("node 2 did not respond; 2 partitions without a leader")
+        assert (search["state"], search["health_tone"], search["is_open"]) == ("", "bad", False)
+        assert (archive["release"], archive["health"], archive["health_tone"]) == ("unknown", "unknown", "soft")
+        assert "manual__" not in str(found)
         query = {"show": "running", "text": "pay"}
         chosen = client.get(ROWS, params=query, headers=signed_in).json()
         table = client.get(f"{ROWS}.csv", params=query, headers=signed_in)
@@ -65,11 +72,9 @@ def test_a_user_without_the_right_to_a_dag_gets_neither_its_rows_nor_its_values(
         found = client.get(ROWS, headers=signed_in).json()
         rows = rows_of(found)
         assert (set(rows), found["totals"]["all"]) == ({"orders", "payments", "search"}, 3)
-        assert (rows["orders"]["runs"], rows["orders"]["scanned"]) == ("manual__o", "never")
         hidden = rows["payments"]
-        assert (hidden["runs"], hidden["release"], hidden["waits"]) == ("–", "unknown", "–")
-        assert "manual__p" not in str(found)
-        assert (rows["search"]["release"], rows["search"]["scanned"] != "never") == ("unknown", True)
+        assert (hidden["is_open"], hidden["release"], hidden["state"]) == (False, "unknown", "unknown")
+        assert rows["search"]["release"] == "unknown"
         for kind in ("csv", "json"):
             shown = client.get(f"{ROWS}.{kind}", headers=signed_in).text
             assert "orders" in shown

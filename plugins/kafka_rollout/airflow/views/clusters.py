@@ -7,18 +7,17 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
-from urllib.parse import quote
 
 from kafka_rollout.airflow.common.links import SCAN_DAG_PREFIX
 from kafka_rollout.airflow.views.records import runs_of
-from kafka_rollout.base.durations import iso
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.json_forms import to_json
 from kafka_rollout.base.lease import CallState
 from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.base.tones import Tone
 from kafka_rollout.base.wording import count
 from kafka_rollout.console.cluster_status import ENDED, WAITS, ClusterStatus, Phase, RunState, build_status, choose_run
-from kafka_rollout.console.fleet import COLUMNS, FleetRow, Show, cells, choose_rows
+from kafka_rollout.console.fleet import COLUMNS, NO_ACTION, FleetRow, Show, cells, choose_rows
 from kafka_rollout.console.run_console import Console, TimedLine, build_console, group_by_rack
 from kafka_rollout.model.plan import Lowering
 from kafka_rollout.model.run_of import RunOf
@@ -178,32 +177,28 @@ def read_rows(may_read: Callable[[str], bool]) -> tuple[list[FleetRow], list[str
 
 
 def fleet_table(rows: Sequence[FleetRow], problems: Sequence[str], chosen: Sequence[FleetRow]) -> dict[str, Any]:
-    """Return the chosen rows as texts, and the number of rows of each filter."""
-    now = time.time()
+    """Return what the page shows of the chosen rows, and the number of rows of each filter."""
     return {
-        "as_of": iso(now),
-        "columns": [{"id": column.id, "title": column.title} for column in COLUMNS],
+        "now": time.time(),
         "totals": {show.value: len(choose_rows(rows, show)) for show in Show},
         # Their texts have paths, and values of clusters that the user may not see.
         "problems": [f"{count(len(problems), 'part')} of the inventory cannot be read."] if problems else [],
-        "rows": [
-            {
-                "cluster": row.cluster,
-                "needs_human": row.needs_human,
-                "tone": row.tone.value,
-                "running": bool(row.in_progress),
-                "cells": cells(row, now),
-                "links": _links(row),
-            }
-            for row in chosen
-        ],
+        "rows": [_fleet_line(row) for row in chosen],
     }
 
 
-def _links(row: FleetRow) -> dict[str, str]:
-    """Return the pages of Airflow by the column that links to them, relative to the page."""
-    options = {"downgrade": f"downgrade?cluster={quote(row.cluster, safe='')}"}
-    if not row.dag or not row.run:
-        return options
-    run = f"../dags/{quote(row.dag, safe='')}/runs/{quote(row.run, safe='')}"
-    return {**options, "state": run, **({"waits": f"{run}/required_actions"} if row.waits_for else {})}
+def _fleet_line(row: FleetRow) -> dict[str, Any]:
+    """Return a row in five cells: cluster, state, why and since when, release, health."""
+    text = dict(zip((column.id for column in COLUMNS), cells(row), strict=True))
+    is_open = row.needs_human or bool(row.in_progress)
+    shown = {name: getattr(row, name) for name in ("cluster", "needs_human", "tone", "since", "done")}
+    return {
+        **shown,
+        "state": "" if row.phase is Phase.IDLE else text["state"],
+        "is_open": is_open,
+        "why": row.why.replace(f"{row.cluster}: ", "") if is_open else row.next_action.replace(NO_ACTION, ""),
+        "release": row.way or text["release"],
+        "health": "ok" if row.problems == () else text["health"],
+        "health_tone": row.health or Tone.SOFT,
+        "observed": row.observed,
+    }

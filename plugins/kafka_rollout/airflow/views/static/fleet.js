@@ -1,10 +1,10 @@
-import { ask, follow } from "./common.js";
+import { ask, duration, follow, now, plural, time } from "./common.js";
 import { h, patch } from "./dom.js";
 
 const REFRESH_S = 10;
 const TYPING_MS = 250;
 const FILES = ["csv", "json"];
-const LINKS = { waits: "Answer", state: "Open the run", downgrade: "Options" };
+const COLUMNS = ["Cluster", "State", "Why, and since when", "Release", "Health"];
 const form = document.getElementById("filter");
 const state = document.getElementById("state");
 let timer = 0;
@@ -15,29 +15,31 @@ function query() {
   return new URLSearchParams({ show: chosen.get("show"), text: chosen.get("text") }).toString();
 }
 
-function cell(row, column, at) {
-  const text = row.cells[at];
-  if (!at) return h("th", { scope: "row", role: "rowheader" },
-    h("a", { href: `./?cluster=${encodeURIComponent(row.cluster)}` }, text), row.needs_human && h("span", { class: "unseen" }, " needs a human"));
-  const unknown = text === "unknown" || text === "never";
-  const tone = unknown ? "unknown" : column.id === "health" && text !== "healthy" ? "bad" : null;
-  const href = column.id in LINKS && row.links[column.id];
-  const outside = href && href.startsWith("../");
-  return h("td", { role: "cell", "data-column": column.id, "data-title": column.title, class: tone },
-    h("span", {}, text), href && h("a", outside ? { href, target: "_top", on: { click: follow } } : { href }, LINKS[column.id]));
+const age = (iso) => duration(now() - Date.parse(iso) / 1000);
+const soft = (key, text) => h("span", { key, class: "soft" }, text);
+
+function line(row) {
+  const cell = (name, at, ...content) => h("td", { key: name, role: "cell", "data-column": name, "data-title": COLUMNS[at] }, ...content);
+  return h("tr", { key: row.cluster, role: "row" },
+    h("th", { scope: "row", role: "rowheader" }, h("a", { href: `./?cluster=${encodeURIComponent(row.cluster)}` }, row.cluster), row.needs_human && h("span", { class: "unseen" }, " needs a human")),
+    cell("state", 1, row.is_open ? h("span", { key: "pill", class: `pill ${row.tone}` }, row.state) : soft("state", row.state || "–")),
+    cell("why", 2, row.is_open ? h("span", { key: "why" }, row.why) : soft("why", row.why), row.since && soft("since", ` · ${age(row.since)}`)),
+    cell("release", 3, row.release === "unknown" ? soft("unknown", "?") : row.release, row.is_open && row.done > 0 && h("div", { key: "bar", class: "bar", "aria-hidden": "true" }, h("i", { class: "good", "data-grow": String(row.done) }), h("i", { "data-grow": String(1 - row.done) }))),
+    cell("health", 4, h("span", { class: row.health_tone }, row.health), row.observed && soft("observed", ` · ${age(row.observed)} ago`)));
 }
 
 function show(found) {
-  const line = (row) => h("tr", { key: row.cluster, role: "row", "data-tone": row.tone, class: row.needs_human ? "needs-human" : row.running ? "running" : null },
-    found.columns.map((column, at) => cell(row, column, at)));
+  time.offset = found.now - Date.now() / 1000;
   patch(document.querySelector("table"), [
-    h("thead", { role: "rowgroup" },
-      h("tr", { role: "row" }, found.columns.map((column) => h("th", { scope: "col", role: "columnheader" }, column.title)))),
+    h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, COLUMNS.map((title) => h("th", { scope: "col", role: "columnheader" }, title)))),
     h("tbody", { role: "rowgroup" }, found.rows.map(line)),
   ]);
+  for (const part of document.querySelectorAll("[data-grow]")) part.style.flexGrow = part.dataset.grow;
   for (const total of document.querySelectorAll("[data-total]")) total.textContent = `(${found.totals[total.dataset.total]})`;
   patch(document.getElementById("problems"), found.problems.map((problem) => h("li", {}, problem)));
-  state.textContent = `${found.rows.length} of ${found.totals.all} clusters, as of ${found.as_of}, refreshed every ${REFRESH_S} s.`;
+  const { all, "needs-human": waiting, running } = found.totals;
+  const shown = found.rows.length === all ? "" : `${found.rows.length} of `;
+  state.textContent = `${shown}${plural(all, "cluster")} · ${waiting} ${waiting === 1 ? "needs" : "need"} a human · ${running} running · refreshed every ${REFRESH_S} s`;
 }
 
 // No request while the tab is hidden: the next refresh is planned only after an answer in a visible tab.
