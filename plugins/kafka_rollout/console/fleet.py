@@ -184,7 +184,7 @@ def row_of_runs(
     needs = next((one for one in status.conditions if one.type == "NeedsHuman" and status.needs_human), None)
     done = status.nodes.done / status.nodes.total if status.nodes.total else 0.0
     why = status.step or "" if needs is None else needs.message
-    return replace(row, why=why, since=needs and needs.since, way=status.way, done=done)
+    return replace(row, why=why, since=None if needs is None else needs.since, way=status.way, done=done)
 
 
 def _with_observation(row: FleetRow, facts: ClusterFacts, seen: Observation, catalogue: Catalogue) -> FleetRow:

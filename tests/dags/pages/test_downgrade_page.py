@@ -177,7 +177,8 @@ def test_the_console_and_the_table_of_clusters_lead_to_it(site: Site, page: Page
     page.get_by_role("link", name="downgrade options").click()
     expect(page.get_by_role("article", name="Downgrade to 4.3.0", exact=True)).to_be_visible()
     site.open("fleet")
-    page.get_by_role("link", name="Options").click()
+    page.get_by_role("link", name="orders").click()
+    page.get_by_role("link", name="downgrade options").click()
     expect(page.get_by_role("article", name="Downgrade to 4.3.0", exact=True)).to_be_visible()
 
 
