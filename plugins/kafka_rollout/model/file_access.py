@@ -37,6 +37,11 @@ _NEEDS = {
 }
 
 
+def is_permitted(bits: int, use: Use) -> bool:
+    """Return whether the bits of a mode for an owner, a group or all others (0 to 7) permit a use."""
+    return _NEEDS[use] & ~bits == 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileMode:
     """A file or a folder, behind its link."""

@@ -239,11 +239,23 @@ class LinkUser:
     name: str
     """Of the unit; without one, of the process."""
     process: JavaProcess | None = None
-    """None: no process shows it, but the text of the unit."""
+    """None: no process shows it, but the text of the unit, or its files."""
     starts_kafka: bool = False
     """It is a broker or a controller, and not another program of the archive."""
     doubt: str = ""
     """Why it is unknown that its next start goes there, a part of a sentence; empty: it does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClosingLines:
+    """Lines in scripts of packages that can close what a start uses to the user of the unit."""
+
+    user: str = ""
+    """Of the unit."""
+    lines: tuple[str, ...] = ()
+    """Each after the name of its script."""
+    unread: tuple[str, ...] = ()
+    """The packages whose scripts are unknown, in part or at all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -407,6 +419,8 @@ class HostState:
     required_units: tuple[RequiredUnit, ...] = ()
     link_users: tuple[LinkUser, ...] = ()
     """What else starts through the link that the run switches, or from the package that it installs."""
+    closing_lines: ClosingLines = field(default_factory=ClosingLines)
+    """Of the packages that the run installs or replaces."""
     runs_as_root: bool = False
     """The process."""
     denied: tuple[str, ...] = ()

@@ -96,10 +96,37 @@ if test -s "$kept"; then cat "$kept"; exit; fi
 {show} | tee list || exit 1
 if test -s list && test ! -e unread && test "$kept"; then
 mkdir -p "$home/{keep}" && cp list "$kept.$$" && sync "$kept.$$" && mv "$kept.$$" "$kept"
-find "$home/{keep}" -maxdepth 1 -name 'package-*' -mtime +{days} -delete; fi >/dev/null 2>&1
+find "$home/{keep}" -maxdepth 1 -name '{kind}-*' -mtime +{days} -delete; fi >/dev/null 2>&1
 )"""
-_KEPT = '; test ! "$named" || kept=$home/{keep}/package-$(echo "$named" | sha256sum | cut -c -64)'
+_KEPT = '; test ! "$named" || kept=$home/{keep}/{kind}-$(echo "$named" | sha256sum | cut -c -64)'
 _KEPT_DAYS = 30
+# `script NAME` before the lines of each, and `package NAME` before those of a package.
+_SCRIPTS_OF_DEB = (
+    'name=$(dpkg-deb --field "$one" Package) && echo "package $name" && '
+    'for script in preinst postinst prerm postrm; do echo "script $script of $name"; '
+    'dpkg-deb --info "$one" $script 2>/dev/null | sed "s/^/text /"; done'
+)
+_FOLDERS_OF_RPM = "'[%{FILEMODES:perms} %{FILEUSERNAME}:%{FILEGROUPNAME} %{FILENAMES}\\n]'"
+_OF_RPM = (
+    'echo "package $name"; echo "script scriptlets of $name"; rpm -q {file} --scripts --triggers "$one" | '
+    'sed "s/^/text /"; echo "script folders of $name"; rpm -q {file} --qf ' + _FOLDERS_OF_RPM + ' "$one" | '
+    'sed -n "s/^d/text d/p"'
+)
+_SCRIPTS_OF_RPM = "name=$(rpm -qp --qf '%{NAME}' \"$one\") && { " + _OF_RPM.replace("{file}", "-p") + "; }"
+SCRIPTS_OF_INSTALLED = (
+    "for one in {names}; do if dpkg-query -W -- $one >/dev/null 2>&1; then "
+    'echo "package $one"; for script in preinst postinst prerm postrm; do echo "script $script of $one"; '
+    'dpkg-query --control-show $one $script 2>/dev/null | sed "s/^/text /"; done; fi; '
+    "if rpm -q -- $one >/dev/null 2>&1; then name=$one; "
+    + _OF_RPM.replace("{file} ", "").replace("{", "{{").replace("}", "}}")
+    + "; fi; done; echo whole"
+)
+"""A line of a shell that prints the scripts of the installed packages `names`."""
+# The trial of an installation leaves what it has loaded in the cache, which all users can read.
+_DNF_CACHED = (
+    "for one in $(find $(sed -n 's/^cachedir *= *//p' /etc/dnf/dnf.conf 2>/dev/null) /var/cache/dnf /var/cache/libdnf5 "
+    '{patterns} 2>/dev/null); do ln -sf "$one" .; done; ls ./*.rpm >/dev/null 2>&1 || {load} >&2'
+)
 _VERSION = "{version}"
 _RPM_VERSION = re.compile(r"[-=](?:\d+:)?\{version\}.*")
 
@@ -290,35 +317,67 @@ def print_files(install: Sequence[str], version: str, keep: str) -> str:
     read = _read(install)
     if read is None:
         return ""
-    names, files = (
-        [
-            word.replace(_VERSION, version)
-            for word in read.packages
-            if _VERSION in word and word.startswith("/") is is_file
-        ]
-        for is_file in (False, True)
-    )
+    names, files = _of_version(read, version)
     folder, before = install[read.number].rpartition("/")[0], install[: read.number]
-    named, load = ":", ":"
     if read.program in _APT:
-        words = [*before, f"{folder}/apt-get", "download", "-qq", *read.chosen, *names]
-        named = f"{shlex.join([*words, '--print-uris'])} | cut -d ' ' -f 2-"
-        cached = _CACHED.format(config=f"{folder}/apt-config")
-        load = f"{cached}{shlex.join(words)} >&2 || exit 1" if names else ":"
         each = " ".join((*(["./*.deb"] if names else []), *map(shlex.quote, files)))
         read_one = '{ dpkg-deb --fsys-tarfile "$one" || touch unread; } | tar -t'
         show = f"for one in {each}; do {read_one} || touch unread; done"
     elif read.program in _ZYPPER:
-        words = [*before, f"{folder}/zypper", "--pkg-cache-dir=.", *read.before, "download", *read.chosen, *names]
-        named = shlex.join([*words, "--dry-run"])
-        load = f"{shlex.join(words)} >&2 || exit 1" if names else ":"
         show = f"{{ find . {shlex.join(files)} -name '*.rpm' -exec rpm -qlp {{}} + || touch unread; }}"
     else:
         words = [*before, f"{folder}/{read.program}", "-q", "repoquery", *read.chosen, "-l", *names]
         of_files = f"rpm -qlp {shlex.join(files)}" if files else ""
         show = f"{{ {'; '.join(filter(None, (shlex.join(words) if names else '', of_files)))}; }}"
-    kept = _KEPT.format(keep=keep) if names and not files else ""  # files on the host are not loaded
-    return _LIST.format(named=named, kept=kept, load=load, show=show, keep=keep, days=_KEPT_DAYS)
+    named, load = _load(install, read, names)
+    return _list(named, load, show, "package", "" if files else keep)
+
+
+def print_scripts(install: Sequence[str], version: str, keep: str) -> str:
+    """Return a line of a shell that prints the scripts in the packages of a release, and the folders of those of rpm,
+    as `SCRIPTS_OF_INSTALLED`; empty if no package is known. It needs no right, and keeps what it prints as
+    `print_files`. Of dnf, it reads what the trial of the installation has left in the cache."""
+    read = _read(install)
+    if read is None:
+        return ""
+    names, files = _of_version(read, version)
+    each = " ".join((*([f"./*.{'deb' if read.program in _APT else 'rpm'}"] if names else []), *map(shlex.quote, files)))
+    show_one = _SCRIPTS_OF_DEB if read.program in _APT else _SCRIPTS_OF_RPM
+    named, load = _load(install, read, names)
+    if read.program in _DNF and names:
+        patterns = [f"-name {shlex.quote(re.sub(r'-[0-9]+:', '-', name) + '*.rpm')}" for name in names]
+        words = [*install[: read.number + 1], "-q", *read.chosen, "download", "--destdir=.", *names]
+        load = _DNF_CACHED.format(patterns=" -o ".join(patterns), load=shlex.join(words))
+    show = f"for one in {each}; do {show_one} || touch unread; done; test -e unread || echo whole"
+    is_kept = not files and read.program not in _DNF
+    return _list(named, load, f"{{ {show}; }}", "scripts", keep if is_kept else "")
+
+
+def _of_version(read: _Words, version: str) -> tuple[list[str], list[str]]:
+    """Return the names and the files of the packages that have the version of the release."""
+    words = [word.replace(_VERSION, version) for word in read.packages if _VERSION in word]
+    return [word for word in words if not word.startswith("/")], [word for word in words if word.startswith("/")]
+
+
+def _load(install: Sequence[str], read: _Words, names: Sequence[str]) -> tuple[str, str]:
+    """Return the lines that print what would be loaded, and that load it into the current folder; without those of
+    dnf."""
+    folder, before = install[read.number].rpartition("/")[0], install[: read.number]
+    if read.program in _APT:
+        words = [*before, f"{folder}/apt-get", "download", "-qq", *read.chosen, *names]
+        cached = _CACHED.format(config=f"{folder}/apt-config")
+        named = f"{shlex.join([*words, '--print-uris'])} | cut -d ' ' -f 2-"
+        return named, f"{cached}{shlex.join(words)} >&2 || exit 1" if names else ":"
+    if read.program in _ZYPPER:
+        words = [*before, f"{folder}/zypper", "--pkg-cache-dir=.", *read.before, "download", *read.chosen, *names]
+        return shlex.join([*words, "--dry-run"]), f"{shlex.join(words)} >&2 || exit 1" if names else ":"
+    return ":", ":"
+
+
+def _list(named: str, load: str, show: str, kind: str, keep: str) -> str:
+    """`kind`: the begin of the name of a kept list; empty `keep`: what files on the host have is not loaded."""
+    kept = _KEPT.format(keep=keep, kind=kind) if keep else ""
+    return _LIST.format(named=named, kept=kept, load=load, show=show, kind=kind, keep=keep, days=_KEPT_DAYS)
 
 
 def remove_duplicates(install: Sequence[str]) -> tuple[str, ...]:

@@ -99,6 +99,7 @@ from kafka_rollout.planning.findings.new_settings import (
     new_setting_findings,
 )
 from kafka_rollout.planning.findings.not_observable import not_observable, unresolved_dynamic_findings
+from kafka_rollout.planning.findings.package_scripts import PACKAGE_CHANGES_ACCESS
 from kafka_rollout.planning.findings.required_units import REQUIRED_UNIT_DOWN
 from kafka_rollout.planning.findings.security_labels import SECURITY_LABEL_DIFFERS
 from kafka_rollout.planning.findings.start_commands import START_COMMAND
@@ -270,12 +271,12 @@ def check_hosts(
 def check_rollback_on_host(run: ReadRun, release: Release, node: NodeSpec) -> tuple[Finding, ...]:
     """Return the findings about paths of the node's next start that lead elsewhere on `release`, about options,
     commands and lines of start scripts that it does not have, about a unit of which they are unknown, about units that
-    it requires, about labels with which it does not start, about file systems on which the rollback cannot write, and
-    about a stop that reaches another Kafka."""
+    it requires, about labels with which it does not start, about file systems on which the rollback cannot write,
+    about scripts of packages that can close what it uses, and about a stop that reaches another Kafka."""
     wanted = (
         *(*START_PATH_CODES, *JVM_OPTION_CODES, START_SCRIPT_EDITED, START_COMMAND),
         *(UNIT_NOT_RELOADED, UNIT_NOT_STARTABLE, REQUIRED_UNIT_DOWN, HOST_READ_ONLY, HOST_DISK_FULL),
-        *(SECURITY_LABEL_DIFFERS, CONFIGURATION_FIXED),
+        *(SECURITY_LABEL_DIFFERS, CONFIGURATION_FIXED, PACKAGE_CHANGES_ACCESS),
         STOP_REACHES_OTHERS,
     )
     codes = {code.text for code in wanted}

@@ -34,6 +34,7 @@ from kafka_rollout.model.starts import MAIN_CLASS
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, ServiceSpec
 from kafka_rollout.planning.findings.jvm_options import JVM_OPTION_CODES, jvm_option_losses
 from kafka_rollout.planning.findings.logging_files import LOG_CONFIG_REPLACED, logging_file_findings
+from kafka_rollout.planning.findings.package_scripts import PACKAGE_CHANGES_ACCESS, package_script_findings
 from kafka_rollout.planning.findings.required_units import REQUIRED_UNIT_DOWN, required_unit_findings
 from kafka_rollout.planning.findings.security_labels import SECURITY_LABEL_DIFFERS, security_label_findings
 from kafka_rollout.planning.findings.shadowing_jars import JAR_SHADOWS_RELEASE, shadowing_jars
@@ -426,6 +427,7 @@ HOSTS_CHECK = Check(
         *STOP_CODES,
         REQUIRED_UNIT_DOWN,
         *UNIT_START_CODES,
+        PACKAGE_CHANGES_ACCESS,
         HOST_NAMED_TWICE,
         CLOCK_SKEW,
         HOST_RIGHT_MISSING,
@@ -500,6 +502,7 @@ def host_problems(
             *start_write_findings(node, host, releases),
             *(() if restarts and not releases else required_unit_findings(node, host)),
             *(() if restarts and not releases else unit_start_findings(node, host)),
+            *package_script_findings(node, host),
             *jvm_option_losses(node, host, releases),
             *edited_script_findings(catalogue.scripts, node, host, releases),
             *start_command_findings(catalogue, node, host, releases),

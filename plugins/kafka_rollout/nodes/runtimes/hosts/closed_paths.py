@@ -18,19 +18,21 @@ from kafka_rollout.model.starts import named_files
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, service_of
 from kafka_rollout.nodes.runtimes.hosts.option_sources import UnitOptions
-from kafka_rollout.nodes.runtimes.hosts.start_writes import read_sandbox
+from kafka_rollout.nodes.runtimes.hosts.start_writes import UnitSandbox, read_sandbox
 from kafka_rollout.nodes.runtimes.hosts.user_access import Lookup, follow, read_access
 from kafka_rollout.releases.facts import Release
 
 _SEEN = (PlaceState.FILE, PlaceState.FOLDER, PlaceState.HIDDEN)
 
 
-def read_closed_paths(
-    commands: HostCommands, node: NodeSpec, config: Mapping[str, str], unit: UnitOptions
-) -> Mapping[str, FileAccess]:
-    """Return what the user of the unit cannot use of what the start needs, by place: the files of the configuration,
-    the log directories and the folder of the log. What systemd or a command of root opens before the start is left
-    out. `config`: of the node."""
+def uses_of(commands: HostCommands, node: NodeSpec, config: Mapping[str, str], unit: UnitOptions) -> dict[str, Use]:
+    """Return what the user of the unit does with what the start needs: the files of the configuration, the log
+    directories and the folder of the log. What systemd or a command of root opens before the start is left out.
+    `config`: of the node."""
+    return _uses(node, config, read_sandbox(commands, node, unit))
+
+
+def _uses(node: NodeSpec, config: Mapping[str, str], sandbox: UnitSandbox) -> dict[str, Use]:
     service = service_of(node)
     uses = dict.fromkeys(log_directories(config), Use.CREATE)
     if service.log_file is not None:
@@ -38,12 +40,19 @@ def read_closed_paths(
     uses[service.configuration_file] = Use.READ
     named = (*named_files(config, ()).values(), *(path for _, path in provider_files(config)))
     uses |= dict.fromkeys(named, Use.READ)
-    sandbox = read_sandbox(commands, node, unit)
-    wanted = {
+    return {
         path: use
         for path, use in uses.items()
         if path.startswith("/") and not sandbox.prepares(posixpath.normpath(path))
     }
+
+
+def read_closed_paths(
+    commands: HostCommands, node: NodeSpec, config: Mapping[str, str], unit: UnitOptions
+) -> Mapping[str, FileAccess]:
+    """Return what the user of the unit cannot use of `uses_of`, by place."""
+    sandbox = read_sandbox(commands, node, unit)
+    wanted = _uses(node, config, sandbox)
     found = {
         path: one
         for path, one in follow(commands, node, wanted).items()

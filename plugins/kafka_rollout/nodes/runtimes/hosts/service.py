@@ -8,7 +8,7 @@ Invariants:
    rename of a file: a host that loses its power has the old or the new one. The owner and the mode of the file stay.
 4. The files of the tool on a host are the copies of the configuration before a change of release, next to the
    configuration, and in the home folder of the SSH user the records of starts and of the newest change of the
-   configuration, the claims of runs, and the lists of files of packages.
+   configuration, the claims of runs, and the lists of files and of scripts of packages.
 5. A value that cannot be read is unknown, and never the one that would allow a stop.
 """
 

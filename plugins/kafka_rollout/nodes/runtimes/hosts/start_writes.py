@@ -160,7 +160,7 @@ def _is_below(path: str, folder: str) -> bool:
     return f"{path}/".startswith(f"{folder.rstrip('/')}/")
 
 
-class _Sandbox(NamedTuple):
+class UnitSandbox(NamedTuple):
     """What the unit makes of folders before the start (systemd.exec(5))."""
 
     prepared: list[str]
@@ -186,7 +186,7 @@ class _Sandbox(NamedTuple):
         return "" if not deepest or depth(deepest) < 0 or is_free else self.read_only[deepest]
 
 
-def read_sandbox(commands: HostCommands, node: NodeSpec, unit: UnitOptions) -> _Sandbox:
+def read_sandbox(commands: HostCommands, node: NodeSpec, unit: UnitOptions) -> UnitSandbox:
     """Return what the unit makes of folders before its start."""
     names = ",".join((*_DIRECTORIES, *_SANDBOX))
     shown = commands.run(node, f"LC_ALL=C systemctl show --property={names} {service_of(node).unit}").out
@@ -210,7 +210,7 @@ def read_sandbox(commands: HostCommands, node: NodeSpec, unit: UnitOptions) -> _
     prepares = [command for command in _commands(unit, "ExecStartPre=") if _PREPARES.search(command)]
     of_root = (paths_of_root(commands, node, unit.variables) if prepares else None) or ()
     prepared += [path for command in prepares for path in paths_in(command) if path in of_root and "bin/" not in path]
-    return _Sandbox(prepared, read_only, writable)
+    return UnitSandbox(prepared, read_only, writable)
 
 
 def _commands(unit: UnitOptions, setting: str) -> list[str]:

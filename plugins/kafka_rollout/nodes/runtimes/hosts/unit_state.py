@@ -25,6 +25,7 @@ from kafka_rollout.model.configs import environment_names
 from kafka_rollout.model.file_access import FileAccess
 from kafka_rollout.model.host_state import (
     SUDO_RS,
+    ClosingLines,
     Elsewhere,
     HostFacts,
     HostPath,
@@ -68,6 +69,7 @@ from kafka_rollout.nodes.runtimes.hosts.next_java import NextJava, find_next_jav
 from kafka_rollout.nodes.runtimes.hosts.open_files import read_open_files
 from kafka_rollout.nodes.runtimes.hosts.option_sources import ScriptsOfStart, UnitOptions, read_next_start
 from kafka_rollout.nodes.runtimes.hosts.overrides import next_overrides, starts_alone, starts_directly
+from kafka_rollout.nodes.runtimes.hosts.package_scripts import read_closing_lines
 from kafka_rollout.nodes.runtimes.hosts.package_states import find_unfinished
 from kafka_rollout.nodes.runtimes.hosts.records import TRY_RECORDS, find_full, read_try
 from kafka_rollout.nodes.runtimes.hosts.release_folders import ReleaseFolder
@@ -525,6 +527,11 @@ def read_host(
         stopped_units=stopped_units or (),
         required_units=required_units or (),
         link_users=link_users or (),
+        closing_lines=(
+            read_closing_lines(commands, node, [one for one in releases if one != installed], config, options)
+            if installs and {*releases} - {installed} and not denied
+            else ClosingLines()
+        ),
         runs_as_root=unit.is_root,
         denied=denied,
         old_sudo=_old_sudo(values.get("sudo", "")),
