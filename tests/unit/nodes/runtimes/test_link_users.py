@@ -157,6 +157,70 @@ def test_a_stopped_unit_that_starts_kafka_through_the_link_blocks() -> None:
     assert (severity, "kafka-b.service, a Kafka that is not a node" in sentence) == ("blocker", True)
 
 
+RUN_B = "Id=kafka-b.service\nExecStart={ path=/usr/local/bin/run-b ; argv[]=/usr/local/bin/run-b ; ignore=no }"
+BY_VARIABLE = "exec ${KAFKA_HOME}/bin/kafka-server-start.sh /etc/b.properties"
+SHELL_B = f"Id=kafka-b.service\nExecStart={{ path=/bin/sh ; argv[]=/bin/sh -c {BY_VARIABLE} ; ignore=no }}"
+ENVIRONMENT = "EnvironmentFiles=/etc/default/kafka-b (ignore_errors=no)"
+SCRIPT, DEFAULTS = "/usr/local/bin/run-b", "/etc/default/kafka-b"
+
+
+@pytest.mark.parametrize(
+    ("unit", "files", "severity", "named"),
+    [
+        (RUN_B, {SCRIPT: "#!/bin/sh\nexec /opt/kafka/bin/kafka-server-start.sh /etc/b"}, "blocker", SCRIPT),
+        (RUN_B, {SCRIPT: f". {DEFAULTS}\n{BY_VARIABLE}", DEFAULTS: "KAFKA_HOME=/opt/kafka"}, "blocker", DEFAULTS),
+        (
+            RUN_B,
+            {SCRIPT: "exec /srv/inner", "/srv/inner": "java -cp '/opt/kafka/libs/*' kafka.Kafka"},
+            "blocker",
+            "/srv/i",
+        ),
+        (f"{SHELL_B}\n{ENVIRONMENT}", {DEFAULTS: "KAFKA_HOME=/opt/kafka"}, "blocker", DEFAULTS),
+        (f"{SHELL_B}\n{ENVIRONMENT}", {DEFAULTS: "KAFKA_HOME=/opt/kafka-b"}, "", ""),
+        (
+            RUN_B,
+            {SCRIPT: "exec /opt/kafka/bin/connect-distributed.sh /etc/c"},
+            "warning",
+            "kafka-b.service starts through",
+        ),
+        (RUN_B, {SCRIPT: "tar -c /opt/kafka /etc # kafka-server-start"}, "", ""),
+        (RUN_B, {}, "", ""),
+    ],
+)
+def test_a_stopped_unit_that_hides_the_link_in_a_file_is_seen_by_it(
+    unit: str, files: dict[str, str], severity: str, named: str
+) -> None:
+    host = FakeHost(services=f"{unit}\n\n{OWN}\n")
+    host.files |= files
+    found = found_of(host)
+    assert [one for one, _ in found] == ([severity] if severity else [])
+    assert named in "".join(sentence for _, sentence in found)
+
+
+def test_a_file_that_the_ssh_user_cannot_read_hides_a_stopped_kafka_only() -> None:
+    def of(unit: str, **more: str) -> list[tuple[str, str]]:
+        return found_of(FakeHost(services=f"{unit}\n\n{OWN}\n", unreadable={SCRIPT: "Permission denied"}, **more))
+
+    ((severity, sentence),) = of(RUN_B)
+    assert (severity, f"cannot read {SCRIPT}, which it reads or runs" in sentence) == ("blocker", True)
+    assert of(f"{RUN_B}\nActiveState=active") == [], "no process of Java runs there"
+    assert of(RUN_B.replace("kafka-b", "backup")) == []
+    assert of(RUN_B, processes=KNOWN + kafka("/srv/b/libs/*")) == [], "its class path shows where it starts"
+
+
+@pytest.mark.parametrize(
+    ("own", "is_user"), [("/usr/bin/kafka-server-start", True), ("/srv/kafka-server-start", False)]
+)
+def test_a_stopped_kafka_of_the_package_is_seen_by_its_start_program(own: str, *, is_user: bool) -> None:
+    assert NODE.service is not None
+    package = PackageSpec(install=("/usr/bin/apt-get", "install", "kafka={version}"))
+    node = replace(NODE, service=replace(NODE.service, package=package))
+    units = f"{RUN_B}\n\nId=kafka.service\nNames=kafka.service\nExecStart={{ path={own} ; argv[]={own} /etc/a }}\n"
+    host = FakeHost(package=["4.2.1"], services=units)
+    host.files[SCRIPT] = "exec /usr/bin/kafka-server-start /etc/kafka-b/server.properties"
+    assert [one for one, _ in found_of(host, node)] == (["blocker"] if is_user else [])
+
+
 def test_a_restart_switches_no_link() -> None:
     runtime = runtime_on(FakeHost(processes=KNOWN + kafka("/opt/kafka/libs/*")))
     assert runtime.host(NODE, [Release(4, 2, 1)], restarts=True).link_users == ()

@@ -3,7 +3,8 @@ cluster.
 
 The run switches the link, or replaces the package. Their next start is then on the other release, and a process that
 runs loads classes from a folder whose jars have other names. A unit can name the link in a script or a file of its
-environment, so the command lines of all Java programs show it, and the text of a unit that is stopped.
+environment, so the command lines of all Java programs show it. Of a unit without such a process, as of one that is
+stopped, its text and its files show it.
 """
 
 from __future__ import annotations
@@ -19,9 +20,18 @@ from kafka_rollout.nodes.runtimes.hosts.class_path import OPTIONS
 from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, read_properties, rights_of, service_of
 from kafka_rollout.nodes.runtimes.hosts.java_processes import JavaProcesses
 from kafka_rollout.nodes.runtimes.hosts.start_paths import follow_link
+from kafka_rollout.nodes.runtimes.hosts.text_files import TextFiles
+from kafka_rollout.nodes.runtimes.hosts.unit_stops import EXECUTED
+from kafka_rollout.nodes.runtimes.start_files import paths_in
 
-_SHOWN = "Id,Names,ExecStart,ExecStartPre,WorkingDirectory,Environment"
-_KAFKA = re.compile(r"kafka-server-start")
+_SHOWN = "Id,Names,ExecStart,ExecStartPre,WorkingDirectory,Environment,EnvironmentFiles,ActiveState"
+_KAFKA = re.compile(r"kafka-server-start|kafka\.Kafka\b")
+_START_PROGRAM = re.compile(r"(?<![\w./-])/[\w./-]*/kafka-server-start[\w.-]*")
+_ENVIRONMENT_FILE = re.compile(r"^EnvironmentFiles=(/\S+)", re.MULTILINE)
+_COMMAND = re.compile(r"^ExecStart(?:Pre)?=(.*)", re.MULTILINE)
+_SOURCED = re.compile(r"(?:^|[;&|(]|\b(?:then|do|else))\s*(?:\.|source)\s+\"?(/[\w./-]+)")
+_OF_SYSTEMD = re.compile(r"(?:/usr)?/lib/systemd/")
+_DEPTH = 3
 _PATH = re.compile(r"(?:^|[=:,;])(/[^=:,;]*)")
 _OPEN_JAR = re.compile(r" -> (/\S+)/[^/\s]+\.jar(?: \(deleted\))?$", re.MULTILINE)
 _ELSEWHERE = "/.kafka-rollout-elsewhere"
@@ -40,19 +50,65 @@ def read_link_users(commands: HostCommands, node: NodeSpec, java: JavaProcesses)
         lines = read_properties(shown)
         names = [*lines.get("Id", "").split(), *lines.get("Names", "").split()]
         units |= {name: shown for name in names[:1] if service.unit not in names}
-        units |= {service.unit: ""} if service.unit in names else {}
+        units |= {service.unit: shown} if service.unit in names else {}
     if service.unit not in units or done.code != 0 or not java.is_known:
         return None
     found = [*_of_processes(commands, node, java.others, units)]
     named = {one.name for one in found}
-    if service.package is None:
-        link = _naming(service.symlink)
-        found += [
-            LinkUser(name=name, starts_kafka=_KAFKA.search(shown) is not None)
-            for name, shown in units.items()
-            if name not in named and link.search(shown)
-        ]
+    starts = [service.symlink] if service.package is None else sorted({*_START_PROGRAM.findall(units[service.unit])})
+    links, hidden = [_naming(path) for path in starts], dict[str, str]()
+    for name, shown in units.items() if links else ():
+        if name in named or name == service.unit:
+            continue
+        if any(link.search(shown) for link in links):
+            found.append(LinkUser(name=name, starts_kafka=_KAFKA.search(shown) is not None))
+        else:
+            hidden[name] = shown
+    # What runs has shown its class path.
+    of_processes = {one.unit for one in java.others}
+    found += _of_files(commands, node, {name: one for name, one in hidden.items() if name not in of_processes}, starts)
     return tuple(sorted(found, key=lambda one: one.name))
+
+
+def _of_files(
+    commands: HostCommands, node: NodeSpec, units: Mapping[str, str], starts: Sequence[str]
+) -> Iterator[LinkUser]:
+    """Yield the units that start through one of the paths by a script or a file of their environment, or of which this
+    is unknown. `units`: name → what systemd shows. `starts`: the link, or programs of a package."""
+    files, seen = TextFiles(commands, node), dict[str, dict[str, None]]()
+    patterns = [_starts_from(one, is_program=service_of(node).package is not None) for one in starts]
+    for name, shown in units.items():
+        of_commands = (path for line in _COMMAND.findall(shown) for path in paths_in(line.replace(" ; argv[]=", " ")))
+        programs = (path for path in of_commands if _OF_SYSTEMD.match(path) is None)
+        seen[name] = dict.fromkeys((*programs, *_ENVIRONMENT_FILE.findall(shown)))
+    for _ in range(_DEPTH):
+        files.read(path for paths in seen.values() for path in paths)
+        for paths in seen.values():
+            texts = [files.texts[path] for path in paths if path in files.texts]
+            lines = [line for text in texts for line in text.lines]
+            inner = [path for line in lines for path in (*EXECUTED.findall(line), *_SOURCED.findall(line))]
+            paths.update(dict.fromkeys(inner))
+    for name, paths in seen.items():
+        texts = [files.texts[path] for path in paths if path in files.texts]
+        whole = "\n".join((units[name], *(line for text in texts for line in text.lines)))
+        naming = [text.path for text in texts if any(one.search("\n".join(text.lines)) for one in patterns)]
+        unread = [path for path in paths if path in files.unread]
+        can_start = "ActiveState=active" not in units[name] and "kafka" in f"{name} {whole}".lower()
+        if naming:
+            doubt = f"{naming[0]}, which it reads or runs, names {' or '.join(starts)}"
+            yield LinkUser(name=name, starts_kafka=_KAFKA.search(whole) is not None, doubt=doubt)
+        elif unread and can_start:
+            doubt = f"the SSH user cannot read {unread[0]}, which it reads or runs"
+            yield LinkUser(name=name, starts_kafka=True, doubt=doubt)
+
+
+def _starts_from(path: str, *, is_program: bool) -> re.Pattern[str]:
+    """Return what names a program, or one below the link, or the link as the value of a variable or as a folder to
+    enter."""
+    if is_program:
+        return _naming(path)
+    quoted = re.escape(path)
+    return re.compile(rf"(?<![\w./-]){quoted}/(?:bin|libs)\b|(?:=|:-|\bcd\s+)[\"']?{quoted}(?![\w.-])")
 
 
 def _naming(path: str) -> re.Pattern[str]:

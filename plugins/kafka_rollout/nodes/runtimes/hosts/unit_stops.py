@@ -28,9 +28,10 @@ _PRIVILEGED = (
     "(PermissionsStartOnly|AmbientCapabilities)[[:space:]]*=)' && "
     "echo Privileged=no; "
 )
-_EXECUTED = re.compile(
+EXECUTED = re.compile(
     r"(?:^|[;&|(]|\b(?:then|do|else|exec|nohup|(?:ba|da|k)?sh|sudo(?:\s+-u\s*\S+|\s+-\w+)*))\s*(/[\w./-]+)"
 )
+"""The program after the begin of a command in a line of a script."""
 _STARTS = re.compile(r"kafka-(?:server-start|run-class)")
 _PID_FILE = re.compile(r"/[\w./@:,+-]*pid[\w./@:,+-]*", re.IGNORECASE)
 _DEPTH = 3
@@ -79,7 +80,7 @@ def _read_scripts(commands: HostCommands, node: NodeSpec, stop: Iterable[str]) -
     texts = files.read(path for command in stop for path in paths_in(command))
     found = list(texts)
     for _ in range(_DEPTH):
-        inner = [path for text in texts for line in text.lines for path in _EXECUTED.findall(line)]
+        inner = [path for text in texts for line in text.lines for path in EXECUTED.findall(line)]
         texts = files.read(path for path in inner if _STARTS.search(path) is None)
         found += texts
     return found
