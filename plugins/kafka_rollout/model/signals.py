@@ -5,7 +5,7 @@
    runs before it.
 3. The value of a variable or a substitution is unknown, apart from $MAINPID, the numbers in one file, which the host
    has reported, and a literal that the text assigns once: after it, until the end of its block, if no other command
-   decides whether it is assigned.
+   decides whether it is assigned, and not in single quotes, which can be the text of another shell.
 4. Only a program that is known to have the rights of its user is bound by kill(2).
 """
 
@@ -265,12 +265,14 @@ def _only_assigns(words: Sequence[str]) -> bool:
 
 
 def _put_in(text: str) -> str:
-    """Return a text with the files whose content is a word, and with the literals that it assigns once."""
+    """Return a text with the files whose content is a word, and with the literals that it assigns once. What single
+    quotes give to another shell has the variables of its own environment."""
     before = ""
     while text != before:
         before = text
         text = _OF_FILE.sub(rf"{_BY_FILE}\2", text)
-        text = _VARIABLE.sub(partial(_value_of, _literals(text)), text)
+        quoted = [range(*found.span()) for found in _TOKEN.finditer(text) if found[0].startswith("'")]
+        text = _VARIABLE.sub(partial(_value_of, _literals(text), quoted), text)
     return text
 
 
@@ -285,9 +287,10 @@ def _literals(text: str) -> dict[str, tuple[range, str]]:
     return known
 
 
-def _value_of(literals: Mapping[str, tuple[range, str]], variable: re.Match[str]) -> str:
+def _value_of(literals: Mapping[str, tuple[range, str]], quoted: Sequence[range], variable: re.Match[str]) -> str:
     where, value = literals.get(variable[1] or variable[2], (range(0), ""))
-    return value if variable.start() in where else variable[0]
+    is_here = not any(variable.start() in one for one in quoted)
+    return value if variable.start() in where and is_here else variable[0]
 
 
 def _certain_commands(text: str) -> Iterator[tuple[int, int]]:

@@ -273,6 +273,8 @@ def test_every_command_of_a_script_must_be_known(lines: list[str], expected: str
         (['if [ -d "$(dirname /run/x)" ]; then exit 0; fi', "F=/run/kafka.pid", "kill $(cat $F)"], SPARED),
         (["stop_it() { kill $1; }", "(sleep 1)", "F=/run/kafka.pid", "kill $(cat $F)"], UNKNOWN),  # by kill $1 alone
         (["(sleep 1)", "D=/run", "F=$D/kafka.pid", "while kill -0 $(cat $F); do sleep 1; done"], SPARED),
+        (["F=/run/kafka.pid", "sh -c 'kill $(cat $F)'"], UNKNOWN),  # the inner shell has that of the unit
+        (["F=/run/kafka.pid", 'sh -c "kill $(cat $F)"'], SPARED),
         (["if true; then F=/run/kafka.pid; kill $(cat $F); fi"], SPARED),
         (["if true; then F=/run/b.pid; kill $(cat $F); fi"], REACHED),
     ],
