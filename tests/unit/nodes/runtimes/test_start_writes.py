@@ -343,6 +343,8 @@ def test_a_release_that_the_run_unpacks_belongs_to_the_ssh_user(host: Host) -> N
     ("before", "unit", "log_folder"),
     [
         ("+/usr/bin/install -d -o daemon HOME/kafka/logs", "", ""),
+        ("/bin/true ; +/usr/bin/install -d -o daemon HOME/kafka/logs", "", ""),
+        ("+/bin/sh -c 'sleep 0 ; mkdir -p HOME/kafka/logs'", "", ""),
         ("!!/bin/sh -c mkdir -p HOME/kafka/logs && chown daemon HOME/kafka/logs", "PermissionsStartOnly=yes\n", ""),
         ("", "LogsDirectory=kafka-x\n", "/var/log/kafka-x"),
         ("", "RuntimeDirectory=kafka-x:y other\n", "/run/kafka-x/logs"),
@@ -358,7 +360,7 @@ def test_a_folder_that_the_unit_prepares_for_its_user_is_no_finding(
     assert host.findings(process) == []
 
 
-@pytest.mark.parametrize("prefix", ["", "-", "@"])
+@pytest.mark.parametrize("prefix", ["", "-", "@", "+/bin/true ; "])
 def test_a_command_that_runs_as_the_user_of_the_unit_prepares_nothing_that_the_user_cannot_write(
     host: Host, prefix: str
 ) -> None:

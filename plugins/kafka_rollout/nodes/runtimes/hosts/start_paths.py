@@ -72,6 +72,7 @@ _LOCKS = re.compile(r"(?:^|[\s('\"/])(?:rm|rmdir|unlink|touch|mkdir|flock|lockfi
 _ASSIGNS = re.compile(r"\s*(?:(?:export|local|readonly|declare)\s+)*(\w+)=")
 _YES = ("yes", "true", "on", "1")
 _PRIVILEGED = re.compile(r"[-@:|]*[+!]")
+_WORD = re.compile(r"""(?:[^\s"']|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|["'])+""")
 _USES = {
     StartFileKind.CONFIGURATION: Use.READ,
     StartFileKind.JVM: Use.REACH,
@@ -348,13 +349,23 @@ def _names_of_unit_file(
     ]
     as_root = {"ExecStartPre", "ExecStartPost"} if others.get("PermissionsStartOnly", ["no"])[-1] in _YES else set()
     commands_as_root = [
-        value
+        command
         for name, values in others.items()
-        for value in values
-        if name.startswith("Exec") and (name in as_root or _PRIVILEGED.match(value))
+        for command in (one for value in values if name.startswith("Exec") for one in _commands_in(value))
+        if name in as_root or _PRIVILEGED.match(command)
     ]
     texts = (put_in(text.lstrip("-@:|+!"), variables) for text in commands_as_root)
     return found, frozenset(path for text in texts for path in paths_in(text)), ""
+
+
+def _commands_in(value: str) -> Iterator[str]:
+    """Yield the commands of a setting, which a word `;` separates (systemd.service(5))."""
+    begin = 0
+    for word in _WORD.finditer(value):
+        if word[0] == ";":
+            yield value[begin : word.start()].strip()
+            begin = word.end()
+    yield value[begin:].strip()
 
 
 def _is_lock(path: str, lines: Sequence[str], opened: Sequence[str]) -> bool:
