@@ -1,5 +1,7 @@
 """Settings of a unit of systemd: which of them a plan understands, and which an approver must read.
 
+The modules that ask a host for settings take their names from here, so that what a check reads is known.
+
 Source: the manual pages systemd.syntax, systemd.unit, systemd.service, systemd.exec, systemd.kill and
 systemd.resource-control. A setting that is not in the table can decide whether and with what the next start happens,
 so it never counts as harmless.
@@ -28,25 +30,32 @@ class UnitSetting:
         return f"{self.name}={self.value}" if self.name else self.value
 
 
+OF_USER = ("User", "Group", "SupplementaryGroups", "DynamicUser", "AmbientCapabilities")
+CLOSED_PATHS = ("InaccessiblePaths", "NoExecPaths", "ExecPaths")  # the last two since systemd 249
+BOUND_PATHS = ("BindPaths", "BindReadOnlyPaths")
+OF_WRITES = ("ProtectSystem", "ReadOnlyPaths", "ReadWritePaths")
+OF_HOMES = ("ProtectHome", "PrivateTmp")
+OTHER_ROOTS = ("RootDirectory", "RootImage", "MountImages", "ExtensionImages", "ExtensionDirectories")
+CREDENTIALS = ("LoadCredential", "LoadCredentialEncrypted")
+FOLDERS_OF_USER = {"LogsDirectory": "/var/log", "StateDirectory": "/var/lib", "CacheDirectory": "/var/cache"}
+"""Folders that systemd makes for the user of a unit, and that stay (systemd.exec(5)) → where."""
+MADE_FOLDERS = {**FOLDERS_OF_USER, "ConfigurationDirectory": "/etc", "RuntimeDirectory": "/run"}
+REQUIRED_UNITS = ("Requires", "Requisite", "BindsTo")
 _KNOWN: dict[str, tuple[str, ...]] = {
     "for people": ("Description", "Documentation", "SourcePath"),
     "checks read what they start, stop or need": (
         *("ExecCondition", "ExecStartPre", "ExecStart", "ExecStartPost", "ExecStop", "ExecStopPost", "ExecSearchPath"),
-        *("Environment", "EnvironmentFile", "WorkingDirectory", "User", "Group", "SupplementaryGroups"),
+        *("Environment", "EnvironmentFile", "WorkingDirectory", *OF_USER, *CREDENTIALS, *REQUIRED_UNITS),
         *("PermissionsStartOnly", "RefuseManualStart", "StandardInput", "StandardOutput", "StandardError", "PIDFile"),
-        *("Requires", "Requisite", "BindsTo", "BindTo", "RequiresMountsFor", "PropagatesStopTo", "LoadCredential"),
+        *("BindTo", "RequiresMountsFor", "PropagatesStopTo"),
         *("KillMode", "KillSignal", "SendSIGKILL", "TimeoutSec", "TimeoutStopSec"),
     ),
     "checks read what they show, hide or close": (
-        *("BindPaths", "BindReadOnlyPaths", "MountImages", "TemporaryFileSystem", "RootDirectory", "RootImage"),
-        *("ExtensionImages", "ExtensionDirectories", "PrivateTmp", "ProtectHome", "ProtectSystem"),
-        *("ReadOnlyPaths", "ReadWritePaths", "ReadOnlyDirectories", "ReadWriteDirectories"),
-        *("AmbientCapabilities", "DynamicUser"),
+        *(*BOUND_PATHS, *CLOSED_PATHS, *OF_WRITES, *OF_HOMES, *OTHER_ROOTS, "TemporaryFileSystem"),
+        *("InaccessibleDirectories", "ReadOnlyDirectories", "ReadWriteDirectories"),  # older names
     ),
     "checks read what systemd makes and removes": (
-        *("RuntimeDirectory", "RuntimeDirectoryPreserve", "StateDirectory", "CacheDirectory", "LogsDirectory"),
-        *("ConfigurationDirectory", "RuntimeDirectoryMode", "StateDirectoryMode", "CacheDirectoryMode"),
-        *("LogsDirectoryMode", "ConfigurationDirectoryMode", "TimeoutCleanSec"),
+        *(*MADE_FOLDERS, *(f"{name}Mode" for name in MADE_FOLDERS), "RuntimeDirectoryPreserve", "TimeoutCleanSec"),
     ),
     "it orders, or starts another unit whose result does not count": (
         *("After", "Before", "Wants", "WantsMountsFor", "Upholds", "DefaultDependencies", "CollectMode"),

@@ -341,6 +341,7 @@ def test_what_the_unit_names_is_read_too(host: Host) -> None:
         ("BindPaths=HOME/kafka/logs:/logs:rbind", [SWITCHED]),
         ("BindPaths=HOME/data:HOME/kafka/logs", []),
         ("LoadCredential=token:HOME/kafka/logs/token", [SWITCHED]),
+        ("LoadCredentialEncrypted=token:HOME/kafka/logs/token", [SWITCHED]),
         ("InaccessiblePaths=HOME/kafka/logs", [SWITCHED]),
     ],
 )

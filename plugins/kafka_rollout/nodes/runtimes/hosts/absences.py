@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from kafka_rollout.model.configs import provider_files
 from kafka_rollout.model.host_state import Absence
+from kafka_rollout.model.unit_settings import BOUND_PATHS, MADE_FOLDERS, OTHER_ROOTS
 from kafka_rollout.nodes.runtimes.hosts.shell_lines import OUTPUT
 from kafka_rollout.nodes.runtimes.start_files import paths_in, paths_of_agent, paths_of_settings
 
@@ -30,14 +31,11 @@ _FLAGS = "-XX:VMOptionsFile="
 _MAKES_FOLDER = re.compile(r"(?:^|[\s/'\"])(?:mkdir|install(?:\s.*)?\s-\w*d)\s")
 _MAKES = re.compile(r"(?:^|[\s/'\"])(?:cp|install|ln|mv|rsync|tar|unzip|curl|wget|tee|touch)\s")
 _COMMANDS = re.compile(r";|&&|\|\||\|")
-FOLDERS_OF_USER = {"LogsDirectory": "/var/log", "StateDirectory": "/var/lib", "CacheDirectory": "/var/cache"}
-"""Folders that systemd makes for the user of a unit, and that stay (systemd.exec(5)) → where."""
-_DIRECTORIES = {**FOLDERS_OF_USER, "ConfigurationDirectory": "/etc"}
-_ROOTS = ("RootDirectory", "RootImage", "MountImages", "ExtensionImages", "ExtensionDirectories")
+_DIRECTORIES = {name: place for name, place in MADE_FOLDERS.items() if name != "RuntimeDirectory"}
 _RUN, _TMP = "/run", ("/tmp", "/var/tmp")  # noqa: S108 - of the unit
 SHOWN = (
     *(*_DIRECTORIES, "RuntimeDirectory", "RuntimeDirectoryPreserve", "PrivateTmp"),
-    *("BindPaths", "BindReadOnlyPaths", *_ROOTS),
+    *(*BOUND_PATHS, *OTHER_ROOTS),
 )
 """Properties that `systemctl show` must print for `Prepared.of`."""
 
@@ -75,7 +73,7 @@ class Prepared:
                 removed |= dict.fromkeys(_TMP, f"{name}={value}")
             elif name in ("BindPaths", "BindReadOnlyPaths"):
                 trees |= {bound(path) for word in words if (path := word.lstrip("-+"))[:1] == "/"}
-            elif name in _ROOTS and value.strip() not in ("", "/"):
+            elif name in OTHER_ROOTS and value.strip() not in ("", "/"):
                 is_other_root = True
         for command in (one for line in lines for one in _COMMANDS.split(line)):
             found = {path for path in paths_in(command) if "bin/" not in path}

@@ -11,12 +11,12 @@ from collections.abc import Mapping
 
 from kafka_rollout.model.host_state import RequiredUnit
 from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.model.unit_settings import REQUIRED_UNITS
 from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, read_properties, service_of, shown_units
 
-_SETTINGS = ("Requires", "Requisite", "BindsTo")
 _VERIFIED = "Requisite"
-_NEEDED = {"LoadState", "ActiveState", *_SETTINGS}
-_SHOWN = f"Id,Names,LoadState,ActiveState,Type,Result,ConditionResult,{','.join(_SETTINGS)}"
+_NEEDED = {"LoadState", "ActiveState", *REQUIRED_UNITS}
+_SHOWN = f"Id,Names,LoadState,ActiveState,Type,Result,ConditionResult,{','.join(REQUIRED_UNITS)}"
 
 
 def read_required_units(commands: HostCommands, node: NodeSpec) -> tuple[RequiredUnit, ...] | None:
@@ -58,7 +58,7 @@ def read_required_units(commands: HostCommands, node: NodeSpec) -> tuple[Require
 
 def _required_by(unit: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
-    for setting in _SETTINGS:
+    for setting in REQUIRED_UNITS:
         for name in shown_units(unit[setting]):
             found[name] = (*found.get(name, ()), setting)
     return found

@@ -27,7 +27,7 @@ from kafka_rollout.model.host_state import (
 )
 from kafka_rollout.model.starts import KeyTab
 from kafka_rollout.model.topology import NodeSpec, ServiceSpec
-from kafka_rollout.model.unit_settings import parse_settings
+from kafka_rollout.model.unit_settings import BOUND_PATHS, CLOSED_PATHS, CREDENTIALS, parse_settings
 from kafka_rollout.nodes.runtimes.hosts.absences import SHOWN, Prepared, absences_of, is_literal
 from kafka_rollout.nodes.runtimes.hosts.commands import (
     HostCommands,
@@ -44,8 +44,7 @@ from kafka_rollout.releases.facts import Release
 # Without one of these paths, systemd ends the start before its first program (226/NAMESPACE, 243/CREDENTIALS).
 _SANDBOX = frozenset(
     {
-        *("ReadWritePaths", "ReadOnlyPaths", "InaccessiblePaths", "ExecPaths", "NoExecPaths"),
-        *("BindPaths", "BindReadOnlyPaths", "LoadCredential", "RootDirectory"),
+        *("ReadWritePaths", "ReadOnlyPaths", *CLOSED_PATHS, *BOUND_PATHS, *CREDENTIALS, "RootDirectory"),
     }
 )
 _PROPERTIES = (
@@ -430,7 +429,7 @@ def _names_of_unit(
             absence = harmless if value[:1] in ("!", "-") else fatal
             found.append(_Named(StartFileKind.UNIT, directory, uses=frozenset({Use.ENTER}), absence=absence))
         elif name in _SANDBOX:  # `-` before a path: it can be missing; the source of a mount is before the first colon
-            words = [word.rpartition(":")[2] if name == "LoadCredential" else word for word in value.split()]
+            words = [word.rpartition(":")[2] if name in CREDENTIALS else word for word in value.split()]
             paths = [word.lstrip("+").partition(":")[0].rstrip("/") for word in words if not word.startswith("-")]
             found += [
                 _Named(StartFileKind.UNIT, path, absence=fatal)

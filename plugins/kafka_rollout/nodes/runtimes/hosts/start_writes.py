@@ -19,7 +19,8 @@ from kafka_rollout.model.host_state import PlaceState, StartPlace, StartWrite
 from kafka_rollout.model.jvm_options import NextOptions, shown_option
 from kafka_rollout.model.starts import MAIN_CLASS, properties_of
 from kafka_rollout.model.topology import NodeSpec
-from kafka_rollout.nodes.runtimes.hosts.absences import FOLDERS_OF_USER, bound
+from kafka_rollout.model.unit_settings import FOLDERS_OF_USER, MADE_FOLDERS, OF_HOMES, OF_WRITES
+from kafka_rollout.nodes.runtimes.hosts.absences import bound
 from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, service_of, shown_commands
 from kafka_rollout.nodes.runtimes.hosts.option_sources import ScriptsOfStart, UnitOptions
 from kafka_rollout.nodes.runtimes.hosts.overrides import is_of_shell
@@ -36,8 +37,8 @@ _START_SCRIPT = re.compile(r"(?:^|[\s'\"])(/\S*)/kafka-server-start(?:\.sh)?(?=$
 _DEFAULT = re.compile(r"\$\{LOG_DIR:?[-=]([^}]+)\}")
 _STARTS = re.compile(r"kafka-(?:server-start|run-class)|^\s*exec\s+\d*&?>")
 _PREPARES = re.compile(r"(?:^|[\s/])(?:mkdir|install|chown|chmod|setfacl|ln)\s")
-_DIRECTORIES = {**FOLDERS_OF_USER, "RuntimeDirectory": "/run"}
-_SANDBOX = ("ProtectSystem", "ProtectHome", "ReadOnlyPaths", "ReadWritePaths", "BindPaths", "PrivateTmp")
+_DIRECTORIES = {**FOLDERS_OF_USER, "RuntimeDirectory": MADE_FOLDERS["RuntimeDirectory"]}
+_SANDBOX = (*OF_WRITES, *OF_HOMES, "BindPaths")
 _USR = ("/usr", "/boot", "/efi")
 _PROTECTED = {
     ("ProtectSystem", "yes"): _USR,

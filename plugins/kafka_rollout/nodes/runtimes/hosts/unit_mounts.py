@@ -12,13 +12,14 @@ from collections.abc import Iterator
 
 from kafka_rollout.model.host_state import UnitMount
 from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.model.unit_settings import BOUND_PATHS, OF_HOMES, OTHER_ROOTS
 from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, read_properties, service_of
 
-_BINDS = ("BindPaths", "BindReadOnlyPaths", "MountImages")
-_FOLDERS = ("TemporaryFileSystem", "RootDirectory", "RootImage", "ExtensionImages", "ExtensionDirectories")
-_PROPERTIES = (*_BINDS, *_FOLDERS, "PrivateTmp", "ProtectHome")
+_BINDS = (*BOUND_PATHS, "MountImages")
+_FOLDERS = ("TemporaryFileSystem", *(name for name in OTHER_ROOTS if name not in _BINDS))
+_PROPERTIES = (*_BINDS, *_FOLDERS, *OF_HOMES)
 # systemd before 249 has no ExtensionImages=, and prints no line for it.
-_ALWAYS_SHOWN = {"BindPaths", "BindReadOnlyPaths", "TemporaryFileSystem", "RootDirectory", "PrivateTmp", "ProtectHome"}
+_ALWAYS_SHOWN = {*BOUND_PATHS, "TemporaryFileSystem", "RootDirectory", *OF_HOMES}
 _EXTENDED = ("/usr", "/opt")
 _TMP = ("/tmp", "/var/tmp")  # noqa: S108 - of the unit
 _HOMES = ("/home", "/root", "/run/user")

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from kafka_rollout.model.file_access import FileAccess, FileMode, UnitUser, Use, access_of
 from kafka_rollout.model.host_state import PlaceState
 from kafka_rollout.model.topology import NodeSpec, ServiceSpec
+from kafka_rollout.model.unit_settings import BOUND_PATHS, CLOSED_PATHS, OF_USER
 from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, service_of
 
 _MOST_LINKS = 40  # as in the kernel
@@ -46,9 +47,8 @@ findmnt --noheadings --output OPTIONS --target "$path" 2>/dev/null | tail -n 1 |
 xargs -r -d '\\n' ls -ldnLU -- 2>/dev/null
 """
 _MODE = re.compile(r"[a-z-]([rwxsStT-]{9})([.+@]?) +\d+ +(\d+) +(\d+) .*?(/.*)")  # ids have one width
-_PROPERTIES = "User,Group,SupplementaryGroups,DynamicUser,AmbientCapabilities,ProtectHome,BindPaths,BindReadOnlyPaths"
-_PROPERTIES += ",InaccessiblePaths,NoExecPaths,ExecPaths"  # the last two since systemd 249
-_BINDS = ("BindPaths=", "BindReadOnlyPaths=")
+_PROPERTIES = ",".join((*OF_USER, "ProtectHome", *BOUND_PATHS, *CLOSED_PATHS))
+_BINDS = tuple(f"{name}=" for name in BOUND_PATHS)
 # The names of groups as their ids; the primary group of the user has it as a member only if it is in `members`.
 _USER = (
     "shown=$(LC_ALL=C systemctl show --property=" + _PROPERTIES + ' {unit}); echo "$shown"; '
@@ -58,10 +58,11 @@ _USER = (
     'echo "members $(getent group "$first" | cut -d: -f4)"; '
     'for group in $(of Group); do echo "own $(getent group "$group" | cut -d: -f3)"; done; '
     'for group in $(of SupplementaryGroups); do echo "more $(getent group "$group" | cut -d: -f3)"; done; '
-    "for name in InaccessiblePaths NoExecPaths ExecPaths; do for path in $(of $name); do path=${{path#[-+]}}; "
+    f"for name in {' '.join(CLOSED_PATHS)}; "
+    "do for path in $(of $name); do path=${{path#[-+]}}; "
     'path=${{path#[-+]}}; echo "$name $path $(readlink -m -- "$path")"; done; done'
 )
-_SANDBOX = re.compile(r"(InaccessiblePaths|NoExecPaths|ExecPaths) (/\S*) (/.*)")
+_SANDBOX = re.compile(rf"({'|'.join(CLOSED_PATHS)}) (/\S*) (/.*)")
 _HOMES = ("/home", "/root", "/run/user")
 
 
