@@ -383,6 +383,8 @@ class HostState:
     """The words of each ExecCondition= of the unit that can keep systemd from starting the node."""
     unknown_settings: tuple[str, ...] = ()
     """Settings in the files of the unit that no check reads, each as `Name=value` (model/unit_settings.py)."""
+    stop_actions: tuple[str, ...] = ()
+    """Settings by which systemd acts on the host at each stop of the unit, each as `Name=value`."""
     mounts: tuple[UnitMount, ...] = ()
     """Of the unit of the node."""
     installed: Release | None = None

@@ -40,6 +40,10 @@ CREDENTIALS = ("LoadCredential", "LoadCredentialEncrypted")
 FOLDERS_OF_USER = {"LogsDirectory": "/var/log", "StateDirectory": "/var/lib", "CacheDirectory": "/var/cache"}
 """Folders that systemd makes for the user of a unit, and that stay (systemd.exec(5)) → where."""
 MADE_FOLDERS = {**FOLDERS_OF_USER, "ConfigurationDirectory": "/etc", "RuntimeDirectory": "/run"}
+AFTER_FAILURE, AFTER_SUCCESS = ("OnFailure", "FailureAction"), ("OnSuccess", "SuccessAction")
+"""Settings by which systemd acts when the unit has ended with a failure, or with success (systemd.unit(5))."""
+TERM = 15
+"""The number of SIGTERM."""
 REQUIRED_UNITS = ("Requires", "Requisite", "BindsTo")
 _KNOWN: dict[str, tuple[str, ...]] = {
     "for people": ("Description", "Documentation", "SourcePath"),
@@ -65,6 +69,7 @@ _KNOWN: dict[str, tuple[str, ...]] = {
         *("PropagateReloadFrom", "ExecReload", "ReloadSignal", "IgnoreOnIsolate", "AllowIsolate", "OnFailureJobMode"),
         *("OnSuccessJobMode", "SurviveFinalKillSignal"),
     ),
+    "a check reads what systemd does on the host because a unit stops": (*AFTER_FAILURE, *AFTER_SUCCESS),
     "a stop that it refuses leaves the node running": ("RefuseManualStop",),
     "the process that runs was started with it, and so is the next one": (
         *("Type", "ExitType", "RemainAfterExit", "GuessMainPID", "NotifyAccess", "BusName", "NonBlocking", "UMask"),
@@ -155,6 +160,28 @@ def find_unknown(settings: Iterable[UnitSetting]) -> tuple[str, ...]:
             prefix = next((each for each in _PREFIXES if one.name.startswith(each)), "")
             found = [each for each in found if not (each.name.startswith(prefix) if prefix else each.name == one.name)]
     return tuple(dict.fromkeys(str(one) for one in found if not _is_known(one)))
+
+
+def exit_code_of(signal: int | None) -> int:
+    """Return the exit code of a JVM that a signal ends; None: SIGTERM, as by default."""
+    return 128 + (signal or TERM)
+
+
+def find_stop_actions(settings: Iterable[UnitSetting], signal: int | None) -> tuple[str, ...]:
+    """Return the settings by which systemd acts on the host at each stop of a JVM, each as `Name=value`. `signal`: of
+    KillSignal=.
+
+    An exit code other than 0 is a failure for systemd unless SuccessExitStatus= has it (systemd.service(5)).
+    """
+    values: dict[str, list[str]] = {}
+    for one in settings:
+        if one.section in _READ_SECTIONS:
+            values[one.name] = [*values.get(one.name, ()), one.value] if one.value else []
+    codes = {exit_code_of(signal), *([exit_code_of(TERM)] if values.get("ExecStop") else [])}  # of Kafka's script
+    succeeds = {*map(str, codes)} <= {*" ".join(values.get("SuccessExitStatus", ())).split()}
+    starts, acts = AFTER_SUCCESS if succeeds else AFTER_FAILURE
+    last = [value for value in values.get(acts, ())[-1:] if value != "none"]
+    return (*(f"{starts}={units}" for units in values.get(starts, ())), *(f"{acts}={action}" for action in last))
 
 
 def _is_known(setting: UnitSetting) -> bool:

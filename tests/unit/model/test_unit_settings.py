@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_rollout.model.unit_settings import find_unknown, parse_settings
+from kafka_rollout.model.unit_settings import find_stop_actions, find_unknown, parse_settings
 
 # A unit as many sites have it, with the text of `systemctl cat` for a drop-in.
 USUAL = """\
@@ -59,12 +59,10 @@ def test_a_usual_unit_has_no_setting_that_no_check_reads() -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "[Unit]\nOnFailure=heal.service",
         "[Unit]\nStopWhenUnneeded=yes",
         "[Unit]\nConflicts=zookeeper.service",
         "[Unit]\nStartLimitBurst=1",
         "[Unit]\nStartLimitIntervalSec=1d",
-        "[Unit]\nFailureAction=reboot",
         "[Unit]\nJobTimeoutSec=5",
         "[Unit]\nConditionPathIsMountPoint=/var/lib/kafka",
         "[Unit]\nConditionPathExistsGlob=!/etc/kafka/no-start*",
@@ -85,13 +83,13 @@ def test_a_setting_that_no_check_reads_is_never_harmless_in_silence(line: str) -
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("# ExecCondition=/a \\\nOnFailure=x\n", ("OnFailure=x",)),  # a comment has no second line
-        ("; a \\\nOnFailure=x\n", ("OnFailure=x",)),
-        ("Description=a \\\\\nOnFailure=x\n", ("OnFailure=x",)),  # nor has an escaped backslash
-        ("Description=a \\\\\\\nOnFailure=x\n", ()),
-        ("OnFailure=\\\n# a \\\n  x \\\n;b\n  y\nDescription=z", ("OnFailure=x    y",)),
-        ("Description=a \\\n\nOnFailure=x\n", ("OnFailure=x",)),  # an empty line ends it
-        ("OnFailure=x \\", ("OnFailure=x",)),
+        ("# ExecCondition=/a \\\nStopWhenUnneeded=x\n", ("StopWhenUnneeded=x",)),  # a comment has no second line
+        ("; a \\\nStopWhenUnneeded=x\n", ("StopWhenUnneeded=x",)),
+        ("Description=a \\\\\nStopWhenUnneeded=x\n", ("StopWhenUnneeded=x",)),  # nor has an escaped backslash
+        ("Description=a \\\\\\\nStopWhenUnneeded=x\n", ()),
+        ("StopWhenUnneeded=\\\n# a \\\n  x \\\n;b\n  y\nDescription=z", ("StopWhenUnneeded=x    y",)),
+        ("Description=a \\\n\nStopWhenUnneeded=x\n", ("StopWhenUnneeded=x",)),  # an empty line ends it
+        ("StopWhenUnneeded=x \\", ("StopWhenUnneeded=x",)),
     ],
 )
 def test_lines_are_joined_as_systemd_joins_them(text: str, expected: tuple[str, ...]) -> None:
@@ -99,6 +97,35 @@ def test_lines_are_joined_as_systemd_joins_them(text: str, expected: tuple[str, 
 
 
 def test_a_line_that_a_later_one_empties_does_not_count() -> None:
-    assert find_unknown(parse_settings("[Unit]\nOnFailure=x.service\nOnFailure=\n")) == ()
+    assert find_unknown(parse_settings("[Unit]\nStopWhenUnneeded=x.service\nStopWhenUnneeded=\n")) == ()
     text = "[Unit]\nConditionHost=x\nAssertHost=x\nConditionUser=\n"
     assert find_unknown(parse_settings(text)) == ("AssertHost=x",)
+
+
+@pytest.mark.parametrize(
+    ("lines", "signal", "expected"),
+    [
+        (
+            "[Unit]\nOnFailure=heal@%n.service\nFailureAction=reboot\n",
+            15,
+            ("OnFailure=heal@%n.service", "FailureAction=reboot"),
+        ),
+        ("[Unit]\nOnFailure=a b\nOnFailure=c\nFailureAction=none\n", None, ("OnFailure=a b", "OnFailure=c")),
+        ("[Unit]\nOnFailure=a\n[Service]\nSuccessExitStatus=0 143\n", 15, ()),
+        ("[Unit]\nOnFailure=a\n[Service]\nSuccessExitStatus=143\nSuccessExitStatus=\n", 15, ("OnFailure=a",)),
+        ("[Unit]\nOnFailure=a\n[Service]\nSuccessExitStatus=SIGTERM\n", 15, ("OnFailure=a",)),
+        ("[Unit]\nOnFailure=a\n[Service]\nSuccessExitStatus=143\n", 2, ("OnFailure=a",)),
+        ("[Unit]\nOnFailure=a\n[Service]\nSuccessExitStatus=130\n", 2, ()),
+        ("[Unit]\nOnFailure=a\n[Service]\nSuccessExitStatus=130\nExecStop=/x\n", 2, ("OnFailure=a",)),
+        ("[Unit]\nOnSuccess=a\nSuccessAction=poweroff\n", 15, ()),
+        (
+            "[Unit]\nOnSuccess=a\nSuccessAction=poweroff\n[Service]\nSuccessExitStatus=143",
+            *(15, ("OnSuccess=a", "SuccessAction=poweroff")),
+        ),
+        ("[Unit]\nOnFailure=a\nOnFailure=\n[X-Site]\nFailureAction=reboot\n", 15, ()),
+    ],
+)
+def test_what_systemd_does_after_each_stop_depends_on_the_exit_code_of_a_jvm(
+    lines: str, signal: int | None, expected: tuple[str, ...]
+) -> None:
+    assert find_stop_actions(parse_settings(lines), signal) == expected

@@ -12,6 +12,7 @@ from kafka_rollout.model.host_state import HostState, LinkUser, StoppedUnit
 from kafka_rollout.model.node_log import hide_credentials
 from kafka_rollout.model.signals import STOP_SCRIPT
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
+from kafka_rollout.model.unit_settings import AFTER_FAILURE, exit_code_of
 from kafka_rollout.model.unit_stops import find_reached, find_reached_programs
 
 _SHOWN = 3
@@ -57,7 +58,14 @@ STOP_NOT_CONTROLLED = FindingCode(
     "until the session of the broker ends, and the next start recovers all logs. A warning for a script that kills "
     "only what has not ended after some time.",
 )
-STOP_CODES = (STOP_REACHES_OTHERS, STOP_REACHES_UNITS, STOP_NOT_CONTROLLED, LINK_SHARED)
+STOP_ACTS = FindingCode(
+    "STOP-ACTS-ON-HOST",
+    (BLOCKER, WARNING),
+    "systemd starts another unit at each stop of a node (OnFailure=, OnSuccess=), or acts on the whole host "
+    "(FailureAction=, SuccessAction=), which blocks. A JVM ends with the exit code 143 at a stop, which is a failure "
+    "for systemd unless SuccessExitStatus= has it.",
+)
+STOP_CODES = (STOP_REACHES_OTHERS, STOP_REACHES_UNITS, STOP_NOT_CONTROLLED, STOP_ACTS, LINK_SHARED)
 
 
 def stop_findings(cluster: ClusterSpec, node: NodeSpec, host: HostState) -> Iterable[Finding]:
@@ -91,6 +99,7 @@ def stop_findings(cluster: ClusterSpec, node: NodeSpec, host: HostState) -> Iter
             + (f", or run `systemctl start {units}` after the step of the node." if units else "."),
         )
     yield from _by_signal(node, host)
+    yield from _by_result(node, host)
     yield from _by_systemd(node, host, others)
     yield from _by_link(node, host, others)
 
@@ -126,6 +135,37 @@ def _by_signal(node: NodeSpec, host: HostState) -> Iterable[Finding]:
             "Let the script send SIGTERM, and wait for the end of the process, at least 180 s. Or let systemd stop the "
             f"node, by a unit without this script (`systemctl edit --full {host.unit}`).",
             severity=BLOCKER if is_only else WARNING,
+        )
+
+
+def _by_result(node: NodeSpec, host: HostState) -> Iterable[Finding]:
+    """Yield what systemd does because the unit has ended, between the stop of a node and its start."""
+    for is_of_host in (True, False):
+        shown = [
+            hide_credentials(one) for one in host.stop_actions if one.partition("=")[0].endswith("Action") is is_of_host
+        ]
+        if not shown:
+            continue
+        fails = any(one.partition("=")[0] in AFTER_FAILURE for one in shown)
+        status = exit_code_of(host.kill_signal)
+        because = (
+            f"A stop ends the JVM with the exit code {status}, and SuccessExitStatus= of {host.unit} on host "
+            f"{host.name} does not have it, so systemd counts each stop of a run as a failure"
+            if fails
+            else f"systemd counts each stop of {host.unit} on host {host.name} as a success"
+        )
+        does = "acts on the whole host" if is_of_host else "starts other units"
+        rest = "" if fails else f"Remove {shown[0].partition('=')[0]}= from the unit and its drop-ins"
+        yield STOP_ACTS.found(
+            f"node {node.node_id}, {shown[0].partition('=')[0]}=",
+            f"{because}, and {does}: {few([f'`{one}`' for one in shown], limit=_SHOWN)}. This happens while node "
+            f"{node.node_id} is stopped"
+            + ("." if is_of_host else ", and such a unit can start it before the installation, or change the host."),
+            (rest or f"Add `SuccessExitStatus={status}` to [Service] of the unit")
+            + f" (`systemctl edit --full {host.unit}`), and run `systemctl daemon-reload`."
+            + ("" if is_of_host else " If these units only report, no action is needed."),
+            severity=BLOCKER if is_of_host else WARNING,
+            covers=shown,
         )
 
 

@@ -7,6 +7,8 @@ from dataclasses import replace
 import pytest
 
 from kafka_rollout.base.findings import Finding
+from kafka_rollout.model.topology import ClusterSpec
+from kafka_rollout.planning.findings.stops import stop_findings
 from kafka_rollout.planning.findings.unit_starts import unit_start_findings
 from kafka_rollout.releases.facts import Release
 from tests.fakes.host import FakeHost
@@ -85,10 +87,27 @@ def test_a_condition_is_one_of_the_commands_before_a_start() -> None:
 
 
 def test_settings_that_no_check_reads_are_one_finding_that_an_approver_sees() -> None:
-    text = "[Unit]\nOnFailure=heal@%n.service\n[Service]\nOpenFile=/etc/x:y\nRestart=always\n"
+    text = "[Unit]\nStopWhenUnneeded=yes\n[Service]\nOpenFile=/etc/x:y\nRestart=always\n"
     state = runtime_on(FakeHost(unit_text=text)).host(NODE, [R431])
     (warning,) = unit_start_findings(NODE, state)
     assert (warning.code, warning.severity.value) == ("UNIT-SETTINGS-UNKNOWN", "warning")
-    assert "`OnFailure=heal@%n.service`, `OpenFile=/etc/x:y`" in warning.sentence
+    assert "`StopWhenUnneeded=yes`, `OpenFile=/etc/x:y`" in warning.sentence
     secret = replace(state, unknown_settings=("SetCredential=password:Pa55w0rd",))
     assert all("Pa55w0rd" not in str(one) for one in unit_start_findings(NODE, secret))
+
+
+def test_what_systemd_does_on_the_host_at_each_stop_is_shown_before_the_stop() -> None:
+    far = ClusterSpec(name="far", runtime="ssh_service", nodes=(NODE,))
+
+    def of(text: str) -> list[tuple[str, str, tuple[str, ...], str]]:
+        state = runtime_on(FakeHost(unit_text=text)).host(NODE, [R431])
+        found = stop_findings(far, NODE, state)
+        return [(one.code, one.severity.value, one.covers, one.remedy) for one in found]
+
+    reboot, heal = of("[Unit]\nOnFailure=heal.service\nFailureAction=reboot-force\n")
+    assert reboot[:3] == ("STOP-ACTS-ON-HOST", "blocker", ("FailureAction=reboot-force",))
+    assert heal[:3] == ("STOP-ACTS-ON-HOST", "warning", ("OnFailure=heal.service",))
+    assert all("Add `SuccessExitStatus=143`" in one[3] for one in (reboot, heal))
+    assert of("[Unit]\nOnFailure=heal.service\n[Service]\nSuccessExitStatus=143\n") == []
+    ((*_, remedy),) = of("[Unit]\nOnSuccess=next.service\n[Service]\nSuccessExitStatus=143\n")
+    assert "Remove OnSuccess= from the unit" in remedy

@@ -42,7 +42,7 @@ from kafka_rollout.model.log_directories import log_directories, metadata_direct
 from kafka_rollout.model.node_log import READ_LINES, can_be_read
 from kafka_rollout.model.starts import MAIN_CLASS, overrides_of
 from kafka_rollout.model.topology import NodeSpec, ServiceSpec
-from kafka_rollout.model.unit_settings import find_unknown, parse_settings
+from kafka_rollout.model.unit_settings import UnitSetting, find_stop_actions, find_unknown, parse_settings
 from kafka_rollout.nodes.runtimes.claim_files import CLOSED, OPEN, join_claims
 from kafka_rollout.nodes.runtimes.hosts.closed_paths import read_closed_paths
 from kafka_rollout.nodes.runtimes.hosts.commands import (
@@ -392,7 +392,7 @@ def read_host(
     required_units = read_required_units(commands, node)
     needs_reload = "NeedDaemonReload=yes" if unit.needs_reload else read_reload(commands, node)
     mounts = read_unit_mounts(commands, node)
-    settings, settings_problem = _read_or_unknown(lambda: () if unit.masked else _read_unknown_settings(commands, node))
+    settings, settings_problem = _read_or_unknown(lambda: () if unit.masked else _read_settings(commands, node))
     free = values.get("free", "")
     facts = read_facts(commands, node, libs, unit.pid, now)
     free_bytes = int(free) if free.isdigit() else None
@@ -513,7 +513,8 @@ def read_host(
         is_transient=unit.is_transient is True,
         unit_file="" if unit.masked else unit.file,
         start_conditions=_commands_of(options, "ExecCondition="),
-        unknown_settings=settings or (),
+        unknown_settings=find_unknown(settings or ()),
+        stop_actions=find_stop_actions(settings or (), unit.kill_signal),
         needs_reload=needs_reload or "",
         mounts=mounts or (),
         stop=read_unit_stop(
@@ -816,7 +817,7 @@ def _commands_of(options: UnitOptions, *settings: str) -> tuple[str, ...]:
     return tuple(put_in(command, options.variables) for command in found)
 
 
-def _read_unknown_settings(commands: HostCommands, node: NodeSpec) -> tuple[str, ...]:
+def _read_settings(commands: HostCommands, node: NodeSpec) -> tuple[UnitSetting, ...]:
     """Raises TransientError or RefusedError if the host does not show the files of the unit."""
     service = service_of(node)
     done = commands.run(node, ["systemctl", "cat", service.unit])
@@ -826,7 +827,7 @@ def _read_unknown_settings(commands: HostCommands, node: NodeSpec) -> tuple[str,
             f"`systemctl cat {service.unit}` on host {service.host} failed: {done.problem}.",
             remedy="Let the SSH user read the files of the unit.",
         )
-    return find_unknown(parse_settings(done.out))
+    return tuple(parse_settings(done.out))
 
 
 def _denied(
