@@ -20,7 +20,7 @@ from typing import Any
 from kafka_rollout.base.errors import RefusedError, TransientError, UserError
 from kafka_rollout.base.findings import group_by_kind
 from kafka_rollout.base.wording import count
-from kafka_rollout.control.lock import keep_lock
+from kafka_rollout.control.lock import keep_lock, refuse_fenced
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts, ReadPorts
@@ -227,7 +227,8 @@ def record_approval(
     `of_run`: the approvers that a run named in its form; empty if it named none.
 
     Raises UserError without a name or a reason, RefusedError if the inventory does not allow the approver, and when
-    the plan has blockers (they cannot be approved away) and the decision approves.
+    the plan has blockers (they cannot be approved away) and the decision approves; LockBrokenError for an answer that
+    comes after the stop of the run: it would continue what the operator has stopped.
     """
     if not by.strip():
         raise UserError(f"The approval of the {what.noun()} has no name.", remedy="Add the name of the approver.")
@@ -235,6 +236,7 @@ def record_approval(
         sentence = f"The approval of the {what.noun()} by {by} has no reason."
         raise UserError(sentence, remedy="Add the reason as a sentence.")
     refuse_answer(ports.cluster, by, responder, of_run)
+    refuse_fenced(ports)
     if decision == Decision.APPROVED and what in FOUR_EYES:
         refuse_starter(ports, by, responder)
     plan = ports.run.load_plan()

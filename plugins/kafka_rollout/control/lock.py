@@ -62,6 +62,12 @@ def shorten_lease(ports: ClusterPorts, purpose: str) -> Lock:
         return ports.lock.acquire(ports.cluster.name, ports.run_id, purpose, for_s=LEASE_S, shorten=True)
 
 
+def refuse_fenced(ports: ClusterPorts) -> None:
+    """Raise LockBrokenError if an approver or an operator has stopped the run since this call began."""
+    with recording_lockout(ports):
+        ports.lock.refuse_fenced(ports.cluster.name, ports.run_id)
+
+
 def _cluster_id(ports: ReadPorts) -> str:
     try:
         return ports.admin.cluster_id()

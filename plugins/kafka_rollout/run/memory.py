@@ -98,6 +98,9 @@ class NoLock:
     def is_fenced(self, cluster: str, holder: str) -> bool:
         return False
 
+    def refuse_fenced(self, cluster: str, holder: str) -> None:
+        """No run of it has a lock."""
+
     def admit(self, cluster: str, holder: str, by: str) -> None:
         """No run of it has a lock."""
 

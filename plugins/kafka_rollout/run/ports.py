@@ -113,6 +113,10 @@ class ChangeLock(Protocol):
         """Whether `acquire` raises LockBrokenError in this process."""
         ...
 
+    def refuse_fenced(self, cluster: str, holder: str) -> None:
+        """Raise LockBrokenError then, and acquire nothing: after its last change a run holds no lock."""
+        ...
+
     def admit(self, cluster: str, holder: str, by: str) -> None:
         """Let all calls of a run acquire the lease again, after an approver broke its lock; `by` is recorded."""
         ...

@@ -22,6 +22,7 @@ from kafka_rollout.procedure import actions
 from kafka_rollout.procedure.step import StepCall
 from kafka_rollout.roll.walk import roll_release_steps
 from kafka_rollout.run.events import (
+    Approval,
     ApprovalOf,
     Asked,
     Begun,
@@ -143,6 +144,9 @@ def test_a_stop_ends_the_wait_for_an_answer_at_once(
     assert "continues by itself" not in shown
     with pytest.raises(LockBrokenError, match="stopped run 1"):
         acquire_lock(ports, "the answer came later")
+    with pytest.raises(LockBrokenError, match="stopped run 1"):  # also after the last change, without the lock
+        record_approval(ports, ApprovalOf.FINALIZE, "alice", Decision.APPROVED, "an answer")
+    assert not any(isinstance(one, Approval) and one.what is ApprovalOf.FINALIZE for one in ports.run.events())
     if in_airflow:
         assert "kafka-rollout resume --cluster fake --run 1 --reason TEXT`, then answer its request" in shown
         assert call("resume", "--run", "run-1", "--reason", "go on") == 0

@@ -174,6 +174,12 @@ class SqlChangeLock:
         with self._database.reading() as connection:
             return self._find_fence(connection, cluster, holder) is not None
 
+    def refuse_fenced(self, cluster: str, holder: str) -> None:
+        with self._database.reading() as connection:
+            fence = self._find_fence(connection, cluster, holder)
+        if fence is not None:
+            raise _fenced(cluster, *fence)
+
     def log_call(self, cluster: str, holder: str) -> None:
         """Log that a person has made this call of the run now. A repeated call logs it again."""
         with self._database.begin() as connection:
