@@ -297,16 +297,17 @@ def request_control(cluster: str, run_id: str, asked: ControlAsked, settings: Se
     status, run = read_run_status(cluster, run_id, settings)
     if run.problem:
         raise RefusedError(f"The history of run {run.number} cannot be read. {run.problem}", remedy=status.next_action)
-    if status.phase in ENDED:
+    is_fenced, history, lock = run.is_fenced, open_run(cluster, run_id, settings), open_lock(settings, call=NEWEST_CALL)
+    resumes = isinstance(asked, ResumeAsked) and run.current_end is None
+    if resumes and not run.has_lock:
+        is_fenced = is_fenced or lock.is_fenced(cluster, run_id)  # a stop can be killed before it is in the history
+    if status.phase in ENDED and not (resumes and is_fenced):
         raise RefusedError(f"Run {run.number} of cluster {cluster} has ended.", remedy=status.next_action)
     pause, stop = run.view.pause, find_stop(run.view.events)
     if isinstance(asked, PauseAsked) and pause is not None:
         raise RefusedError(
             f"Run {run.number} is already {pause.text}, since {iso(pause.at)}.", remedy="Resume or stop it."
         )
-    is_fenced, history, lock = run.is_fenced, open_run(cluster, run_id, settings), open_lock(settings, call=NEWEST_CALL)
-    if isinstance(asked, ResumeAsked) and not run.has_lock:  # a stop can be killed before it is in the history
-        is_fenced = is_fenced or lock.is_fenced(cluster, run_id)
     if isinstance(asked, ResumeAsked) and pause is None and stop is None and not is_fenced:
         raise RefusedError(f"Run {run.number} is not paused.", remedy=status.next_action)
     if isinstance(asked, ResumeAsked) and is_fenced:

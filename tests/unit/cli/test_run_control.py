@@ -153,6 +153,15 @@ def test_a_stop_ends_the_wait_for_an_answer_at_once(
         acquire_lock(ports, "the answer")
 
 
+def test_a_stop_that_was_killed_before_it_is_in_the_history_can_be_resumed(ports: ClusterPorts) -> None:
+    shell = Responder(channel=Channel.SHELL, user="bob")
+    ports.run.record(StopAsked(by="bob", reason="errors", responder=shell))
+    ports.lock.stop("fake", "run-1", "bob")  # the command was killed before its event
+    assert ports.lock.is_fenced("fake", "run-1")
+    assert call("resume", "--run", "run-1", "--reason", "go on") == 0
+    assert acquire_lock(ports, "the next node").holder == "run-1"
+
+
 def test_a_stop_leaves_the_start_of_a_stopped_node_to_the_next_call(
     ports: ClusterPorts, capsys: pytest.CaptureFixture[str]
 ) -> None:
