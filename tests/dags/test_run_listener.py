@@ -14,7 +14,7 @@ from kafka_rollout.airflow.common.links import TAG
 from kafka_rollout.base.errors import LockBrokenError
 from kafka_rollout.base.lease import NEWEST_CALL, call_of_clear
 from kafka_rollout.run.background import BackgroundKey, BackgroundKind
-from kafka_rollout.run.events import Begun, Channel, EndedInAirflow, Responder, TakenOver, events_of
+from kafka_rollout.run.events import Begun, Channel, ClearedInAirflow, EndedInAirflow, Responder, TakenOver, events_of
 from kafka_rollout.run.store.background import SqlBackground
 from tests.records import change_lock, database_of, run_history
 
@@ -109,5 +109,10 @@ def test_a_clear_is_a_call_from_its_commit_and_a_later_break_fences_it(inventory
             lock.acquire("fake", "run-1", "a step", for_s=600)
     clear()
     assert first.is_fenced("fake", "run-1")
-    for lock in (change_lock(home, call=call_of_clear(2)), trigger):
+    run = run_history(home, "fake", "run-1")
+    assert not events_of(run.events(), ClearedInAirflow), "it had not ended"
+    run.record(EndedInAirflow(state="failed"))
+    clear()
+    assert len(events_of(run.events(), ClearedInAirflow)) == 1
+    for lock in (change_lock(home, call=call_of_clear(3)), trigger):
         lock.acquire("fake", "run-1", "a step", for_s=600)

@@ -15,7 +15,7 @@ from sqlalchemy.orm.exc import DetachedInstanceError
 
 from kafka_rollout.airflow.common.links import TAG
 from kafka_rollout.base.lease import call_of_clear
-from kafka_rollout.run.events import EndedInAirflow, TakenOver, has
+from kafka_rollout.run.events import ClearedInAirflow, EndedInAirflow, TakenOver, has
 from kafka_rollout.run.projections.runs import find_dag_id
 
 if TYPE_CHECKING:
@@ -94,13 +94,18 @@ def _is_cleared(dag_run: Any) -> bool:
 
 
 def _record_noted(session: Session) -> None:
-    """Record deleted runs, and each clear as a call of the user: only one after a break acquires the lock again."""
-    from kafka_rollout.run.store.opening import open_lock
+    """Record deleted runs, and each clear as a call of the user: only one after a break acquires the lock again. A run
+    that has ended in Airflow continues with it."""
+    from kafka_rollout.run.store.opening import open_lock, open_run
+    from kafka_rollout.run.view import RunView
 
     for dag_id, run_id, clear_number in session.info.pop(_CLEARED, ()):
         try:
             if (cluster := _find_cluster(dag_id, run_id)) is not None:
                 open_lock(call=call_of_clear(clear_number)).log_call(cluster, run_id)
+                run = open_run(cluster, run_id)
+                if RunView.of(run.events()).state_in_airflow:
+                    run.record(ClearedInAirflow())
         except Exception as error:  # the transaction of Airflow is committed, and must not fail
             log.warning("The clear of run %s cannot be recorded: %s", run_id, error)
     for dag_id, run_id in session.info.pop(_DELETED, ()):

@@ -337,6 +337,13 @@ class EndedInAirflow(Event, kind="ended-in-airflow"):
         return "the DAG run was deleted in Airflow" if self.state == "deleted" else f"Airflow shows {self.state}"
 
 
+class ClearedInAirflow(Event, kind="cleared-in-airflow"):
+    """A user cleared tasks of the DAG run after it had ended in Airflow, so it continues."""
+
+    def line(self, words: Words) -> str:
+        return "the DAG run was cleared in Airflow"
+
+
 class Rolled(Event, kind="rolled"):
     """Every node step of the plan is done."""
 

@@ -24,6 +24,7 @@ from kafka_rollout.run.events import (
     Asked,
     AskingEnded,
     Begun,
+    ClearedInAirflow,
     Decision,
     EndedInAirflow,
     Event,
@@ -62,7 +63,6 @@ from kafka_rollout.run.step_events import (
     LiveKept,
     LiveLowered,
     NodeEvent,
-    OfflineEvent,
     OfflineNoReturn,
     OfflineServed,
     OfflineStopping,
@@ -82,8 +82,6 @@ E = TypeVar("E", bound=Event)
 INVALID = "invalid"
 CHANGES = (DefaultSet, Finalizing, Stopping, Stopped, OfflineStopping, LiveLowered)
 """The events of a run that has changed the cluster, or tried to."""
-_ACTS = (NodeEvent, GateChecked, GateEnded, OfflineEvent, Asked, *CHANGES)
-"""What no run records that ended in Airflow and was not cleared. A part of a batch begins again without an event."""
 _TURNS = (OfflineStopping, OfflineUndoing, OfflineUndone, LiveFailed, LiveKept, RolledBack)
 
 
@@ -282,7 +280,8 @@ class RunView:
     ended_by_operator: bool = False
     """An operator stopped the run, and it did not continue since."""
     state_in_airflow: str = ""
-    """`EndedInAirflow.state`, if the run did not act since."""
+    """`EndedInAirflow.state`, if no user has cleared the run or taken it over since. A task or a trigger that Airflow
+    has not killed yet can still record what it sees or does."""
     asks: str = ""
     """Why it waits then for an approver's answer, which the next call brings."""
     stop_has_begun: bool = False
@@ -312,8 +311,6 @@ class RunView:
     def apply(self, event: Event) -> None:
         """Continue with the next event."""
         self.events.append(event)
-        if isinstance(event, _ACTS):
-            self.state_in_airflow = ""
         for fold in _FOLDS.get(type(event), ()):
             fold(self, event)
 
@@ -517,7 +514,6 @@ class RunView:
                 self.problem = ""
             self.failed = None
             self.lock_is_broken = False
-            self.state_in_airflow = ""
 
     def _set(self, event: StepEvent, state: StepView) -> None:
         """Change the state of a step; of a part of a batch also that of the step that shows it."""
@@ -644,7 +640,7 @@ class RunView:
         self.state_in_airflow, self.requested = event.state, None
         self._close_question()
 
-    def _taken_over(self, event: TakenOver) -> None:
+    def _continues_in(self, event: ClearedInAirflow | TakenOver) -> None:
         self.state_in_airflow = ""
 
     def _turned(self, event: Approval) -> None:
@@ -779,8 +775,9 @@ _FOLDS: Mapping[type[Event], Sequence[Callable[[RunView, Any], None]]] = {
     Planned: (RunView._planned,),
     Asked: (RunView._question, RunView._continues),
     AskingEnded: (RunView._close_question,),
-    TakenOver: (RunView._close_question, RunView._taken_over),
+    TakenOver: (RunView._close_question, RunView._continues_in),
     EndedInAirflow: (RunView._in_airflow,),
+    ClearedInAirflow: (RunView._continues_in,),
     Approval: (RunView._close_question, RunView._approval, RunView._continues, RunView._turned),
     Voided: (RunView._invalid, RunView._void),
     Unknown: (RunView._invalid,),

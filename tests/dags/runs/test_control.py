@@ -22,6 +22,7 @@ from kafka_rollout.run.events import (
     ApprovalOf,
     Asked,
     Channel,
+    ClearedInAirflow,
     ControlAsked,
     PauseAsked,
     Responder,
@@ -180,7 +181,10 @@ def test_the_end_of_a_run_in_airflow_is_seen_at_once_and_no_task_of_it_takes_the
     assert [found.phase.value for found in shown] == ["waiting-for-approval", "failed"]
     assert not any("continues by itself" in found.next_action for found in shown)
     assert change_lock(runs.home).holder("fake") is None
-    record.record(StepBegan(at=time.time() + 60.0, step="observe"))  # it was cleared
+    record.record(StepBegan(at=time.time() + 60.0, step="observe"))  # by a task that goes on
+    show(record.run_id)
+    assert shown[-1].phase.value == "failed"
+    record.record(ClearedInAirflow(at=time.time() + 60.0))
     with create_session() as session:
         session.delete(session.scalars(select(DagRun).where(DagRun.run_id == record.run_id)).one())
     show(record.run_id)

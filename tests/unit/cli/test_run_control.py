@@ -27,6 +27,7 @@ from kafka_rollout.run.events import (
     Asked,
     Begun,
     Channel,
+    ClearedInAirflow,
     Decision,
     EndedInAirflow,
     PauseAsked,
@@ -168,7 +169,8 @@ def test_a_stop_leaves_the_start_of_a_stopped_node_to_the_next_call(
     step = ports.run.load_plan().release_steps[0].key
     ports.run.record(Begun(dag_id="kafka_upgrade_fake"))
     ports.run.record(EndedInAirflow(state="failed"))
-    ports.run.record(Stopping(release_step=step, node_id=2))  # after a clear
+    ports.run.record(ClearedInAirflow())
+    ports.run.record(Stopping(release_step=step, node_id=2))
     assert call("stop", "--run", "run-1", "--reason", "another day") == 0
     assert "It has ended" not in capsys.readouterr().out
     ports.run.record(EndedInAirflow(state="failed"))

@@ -26,6 +26,7 @@ from kafka_rollout.run.events import (
     Asked,
     AskingEnded,
     Begun,
+    ClearedInAirflow,
     Decision,
     EndedInAirflow,
     Event,
@@ -185,7 +186,9 @@ def test_a_deleted_run_is_continued_from_a_shell() -> None:
 def test_a_run_that_acts_after_a_clear_has_not_ended_in_airflow() -> None:
     ended = EndedInAirflow(at=AT + 70, state="failed")
     assert run(*ROLL, STOPPING, ended, has_lock=True).is_fenced
-    assert not run(*ROLL, STOPPING, ended, STARTED, has_lock=True).is_fenced
+    for late in (GateChecked(at=AT + 71, ref=GATE, check=WAITS), STARTED, StepBegan(at=AT + 71, step="observe")):
+        assert run(*ROLL, STOPPING, ended, late, has_lock=True).is_fenced, "Airflow had not killed the task yet"
+    assert not run(*ROLL, STOPPING, ended, ClearedInAirflow(at=AT + 72), has_lock=True).is_fenced
 
 
 def test_a_plan_that_was_just_stored_is_a_dry_run_and_not_in_progress() -> None:
