@@ -178,7 +178,9 @@ def has_open_traffic(events: Sequence[Event]) -> bool:
 def _traffic_gap(why: str) -> Gap:
     return Gap(
         sentence=f"the check of the test traffic did not pass: {why}",
-        remedy="Read the journals of the test traffic. Then roll back, or raise the levels with a new run.",
+        remedy="Read the journals of the test traffic. To go on, ask for the approval to finalize again, whose text "
+        "lists this: clear approve_finalize with all downstream tasks, and answer on the page *Kafka rollout*, or "
+        "repeat the command of the run with --as NAME. Otherwise roll back.",
     )
 
 

@@ -22,4 +22,6 @@ def test_the_traffic_is_compared_after_the_last_change_of_a_continued_run() -> N
     assert gap is not None
     assert "its records were not compared since the last change" in gap.sentence
     assert find_traffic_gap([STARTED, NODE, PASSED, NODE, PASSED]) is None
-    assert find_traffic_gap([STARTED, NODE, FAILED]) is not None
+    failed = find_traffic_gap([STARTED, NODE, FAILED])
+    assert failed is not None
+    assert "clear approve_finalize with all downstream tasks" in failed.remedy, "its approver can accept this"
