@@ -38,7 +38,7 @@ from kafka_rollout.procedure.kinds import continue_words
 from kafka_rollout.procedure.runner import Runner
 from kafka_rollout.procedure.step import Procedure
 from kafka_rollout.releases.facts import Release
-from kafka_rollout.report.builders import GROUPS_WATCHED, record_traffic
+from kafka_rollout.report.builders import GROUPS_WATCHED, record_no_traffic, record_traffic
 from kafka_rollout.roll.gate_checks import policy_of
 from kafka_rollout.roll.loop import Roll, open_nodes, roll_of, start_again
 from kafka_rollout.roll.node import refuse_restart
@@ -347,6 +347,7 @@ class ShellServices:
                     on_progress=self.progress.say,
                 )
             if verdict is None:
+                record_no_traffic(self.ports)
                 return
             verdict = record_traffic(self.ports, verdict)
             if not verdict.ok:

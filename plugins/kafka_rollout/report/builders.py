@@ -50,10 +50,22 @@ from kafka_rollout.report.run_report import (
     outage_report,
 )
 from kafka_rollout.roll.gate_checks import log_of
-from kafka_rollout.run.events import GATE_FINALIZED, Approval, Decision, Event, Observed, RollbackClosed, Voided
+from kafka_rollout.run.events import (
+    GATE_FINALIZED,
+    START_TRAFFIC,
+    Approval,
+    Decision,
+    Event,
+    Observed,
+    RollbackClosed,
+    StepEnded,
+    StepOutcome,
+    Voided,
+)
 from kafka_rollout.run.left_open import find_open_differences
 from kafka_rollout.run.projections.nodes import cover_node_steps
 from kafka_rollout.run.proofs import (
+    NO_TRAFFIC,
     NODE_ACTS,
     find_open_gate,
     find_race,
@@ -63,6 +75,7 @@ from kafka_rollout.run.proofs import (
     find_unfinished_starts,
     find_unproved_roll,
     find_unreturned,
+    has_open_traffic,
     missing_gates,
 )
 from kafka_rollout.run.step_events import (
@@ -103,6 +116,12 @@ def record_traffic(ports: ClusterPorts, verdict: TrafficVerdict) -> CoveredVerdi
     ports.run.attach(TRAFFIC_VERDICT, {**asdict(covered), "ok": covered.ok})
     ports.run.record(TrafficCompared(verdict=replace(covered, series=(), leaderships=())))
     return covered
+
+
+def record_no_traffic(ports: ClusterPorts) -> None:
+    """Record that there is no test traffic, if a call was killed while it started some."""
+    if has_open_traffic(ports.run.events()):
+        ports.run.record(StepEnded(step=START_TRAFFIC, outcome=StepOutcome.SKIPPED, reason=NO_TRAFFIC))
 
 
 def build_report(run: Run, *, dry_run: bool = False, proofs: Sequence[GateKind] = ()) -> RunReport:

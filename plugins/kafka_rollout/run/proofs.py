@@ -15,7 +15,7 @@ from kafka_rollout.model.plan import BatchStep, Lowering, Plan
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.run import events as events_of_run
 from kafka_rollout.run.batch_progress import describe_batch
-from kafka_rollout.run.events import Event, StepEnded, StepOutcome, newest
+from kafka_rollout.run.events import Event, StepBegan, StepEnded, StepOutcome, newest
 from kafka_rollout.run.projections.nodes import unfinished_starts
 from kafka_rollout.run.projections.open_batches import RollOf, batches_of, first_open_batch
 from kafka_rollout.run.step_events import (
@@ -32,6 +32,8 @@ from kafka_rollout.run.step_events import (
 from kafka_rollout.run.traffic import OF_TRAFFIC
 from kafka_rollout.run.view import CHANGES
 
+NO_TRAFFIC = "There is no test traffic: the call that began to start it has ended before."
+"""Why the start of the test traffic ends as skipped, after it was looked for."""
 NODE_ACTS = (Stopping, Started, OfflineStopping, LiveLowered)
 _ANY_CHANGE = (*CHANGES, Started)
 
@@ -153,24 +155,30 @@ def find_traffic_gap(events: Sequence[Event]) -> Gap | None:
 
 def is_traffic_unchecked(events: Sequence[Event]) -> bool:
     """Return whether the run has started test traffic that was not compared since, or since the last change."""
-    has_changed = False
-    for event in reversed(events):
-        match event:
-            case TrafficCompared():
-                return has_changed
-            case StepEnded(step=events_of_run.START_TRAFFIC, outcome=StepOutcome.DONE):
-                return True
-        has_changed = has_changed or isinstance(event, _ANY_CHANGE)
-    return False
+    compared = [number for number, event in enumerate(events) if isinstance(event, TrafficCompared)]
+    since = events[compared[-1] :] if compared else ()
+    return has_open_traffic(events) or any(isinstance(event, _ANY_CHANGE) for event in since)
 
 
 def has_open_traffic(events: Sequence[Event]) -> bool:
-    """Return whether test traffic was started and not compared since, also by a call that was killed."""
+    """Return whether test traffic was started and not compared since, also by a call that was killed.
+
+    Such a call can have started it, and not have recorded that.
+    """
+    was_not_started = False
     for event in reversed(events):
         match event:
             case TrafficCompared():
                 return False
             case StepEnded(step=events_of_run.START_TRAFFIC, outcome=StepOutcome.DONE):
+                return True
+            case StepEnded(step=events_of_run.START_TRAFFIC):
+                if event.reason == NO_TRAFFIC:
+                    return False
+                was_not_started = True
+            case StepBegan(step=events_of_run.START_TRAFFIC) if was_not_started:
+                was_not_started = False
+            case StepBegan(step=events_of_run.START_TRAFFIC):
                 return True
     return False
 

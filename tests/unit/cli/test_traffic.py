@@ -19,7 +19,8 @@ from kafka_rollout.cli.run import ShellServices
 from kafka_rollout.clusters.inventory import dump_cluster
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.run.background import BackgroundKey, BackgroundKind, BackgroundProcess, BackgroundState
-from kafka_rollout.run.events import START_TRAFFIC, StepEnded, StepOutcome, events_of
+from kafka_rollout.run.events import START_TRAFFIC, Event, StepBegan, StepEnded, StepOutcome, events_of
+from kafka_rollout.run.proofs import is_traffic_unchecked
 from kafka_rollout.run.step_events import TrafficCompared
 from kafka_rollout.run.store.background import SqlBackground
 from kafka_rollout.run.traffic import TrafficVerdict
@@ -104,17 +105,34 @@ def test_it_compares_too_if_the_process_ends_by_itself_and_a_loss_has_exit_code_
     assert len({call["run_id"] for call in started.calls}) == 2, "a failure does not fail the next call"
 
 
+@pytest.mark.parametrize(
+    "event", [StepEnded(step=START_TRAFFIC, outcome=StepOutcome.DONE), StepBegan(step=START_TRAFFIC)]
+)
 def test_a_continued_run_compares_the_traffic_of_a_call_that_was_killed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, event: Event
 ) -> None:
-    """The traffic is a process of its own, which the kill leaves running; the next call began none."""
+    """The traffic is a process of its own, which the kill leaves running; the next call began none. The kill can come
+    between its start and the end of the step."""
     monkeypatch.setenv("KAFKA_ROLLOUT_HOME", str(tmp_path))
     monkeypatch.setattr(of_run, "stop_traffic", lambda *_, **__: CLEAN)
     ports = fake_ports(FakeCluster(R391), tmp_path)
     plan_upgrade(ports, R431, finalize=False)
     for started in (False, True):
         if started:
-            ports.run.record(StepEnded(step=START_TRAFFIC, outcome=StepOutcome.DONE))
+            ports.run.record(event)
         for _ in range(2):
             ShellServices(ports, Settings.from_environment(), None).stop()
         assert len(events_of(ports.run.events(), TrafficCompared)) == started
+
+
+def test_a_call_that_was_killed_before_its_traffic_existed_leaves_nothing_to_compare(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KAFKA_ROLLOUT_HOME", str(tmp_path))
+    monkeypatch.setattr(of_run, "stop_traffic", lambda *_, **__: None)
+    ports = fake_ports(FakeCluster(R391), tmp_path)
+    plan_upgrade(ports, R431, finalize=False)
+    ports.run.record(StepBegan(step=START_TRAFFIC))
+    assert is_traffic_unchecked(ports.run.events())
+    ShellServices(ports, Settings.from_environment(), None).stop()
+    assert not is_traffic_unchecked(ports.run.events())

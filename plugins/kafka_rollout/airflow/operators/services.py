@@ -27,7 +27,7 @@ from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.observation.run import Run
 from kafka_rollout.planning.request import FinalizePolicy
 from kafka_rollout.procedure.step import Step
-from kafka_rollout.report.builders import GROUPS_WATCHED, record_traffic
+from kafka_rollout.report.builders import GROUPS_WATCHED, record_no_traffic, record_traffic
 from kafka_rollout.run.background import BackgroundProcess
 
 
@@ -90,6 +90,7 @@ class StopTrafficOperator(RolloutOperator):
         security = KafkaClusterHook(self.cluster).security()
         verdict = stop_traffic(ports.cluster, ports.run_id, security=security, on_progress=self.log.info)
         if verdict is None:
+            record_no_traffic(ports)
             raise AirflowSkipException("This run has no test traffic.")
         verdict = record_traffic(ports, verdict)
         self.log.info("Acknowledged %s, consumed %s", verdict.acknowledged, dict(verdict.consumed))
