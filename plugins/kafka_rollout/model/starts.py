@@ -115,6 +115,8 @@ class NamedFile:
     changed_at: float | None = None
     """Its last change of content or rights (ctime, epoch seconds); None: unknown, because of `problem`."""
     problem: str = ""
+    is_hidden: bool = False
+    """It is a JAAS file whose content the tool cannot read, so its login modules and key tabs are unknown."""
     login_modules: tuple[tuple[str, str], ...] = ()
     """Section and class of each login module, of a JAAS file that can be read."""
     key_tabs: tuple[KeyTab, ...] = ()

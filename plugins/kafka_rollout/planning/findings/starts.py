@@ -217,7 +217,18 @@ def _of_files(files: Mapping[int, ObservedFiles]) -> Iterator[Finding]:
                     "would not start.",
                     f"Restore the file, or correct {one.setting}.",
                 )
-            elif not is_key_file(one.setting):
+                continue
+            if one.is_hidden:
+                yield START_FILE_UNKNOWN.found(
+                    f"{subject}, login modules",
+                    f"Node {node_id} reads {one.path} ({one.setting}) at its start, and the SSH user cannot. Its login "
+                    "modules and key tabs were not checked: a start ends if a release does not have, or forbids, one "
+                    "of these classes, or if a key tab is missing.",
+                    f"Let the SSH user read it (`setfacl -m u:USER:r {one.path}`): only names of modules and paths of "
+                    "key tabs leave the host. Or check yourself that the class path of each release has the modules of "
+                    "its section KafkaServer. Then approve the plan.",
+                )
+            if not is_key_file(one.setting):
                 continue  # a change of what a config provider reads is a finding about files since the start
             elif one.changed_at is None or observed.started_at is None or one.changed_at >= observed.started_at:
                 yield START_FILE_UNKNOWN.found(subject, *_why_unknown(node_id, one, observed))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import tempfile
+import time
 from pathlib import Path
 from typing import cast
 
@@ -16,6 +19,7 @@ from kafka_rollout.nodes.runtimes.hosts.files_at_start import read_named_files
 from kafka_rollout.nodes.runtimes.hosts.login_files import read_key_tabs
 from kafka_rollout.nodes.runtimes.hosts.shells import Done
 from kafka_rollout.planning.findings.hosts import host_problems
+from kafka_rollout.planning.findings.starts import ObservedFiles, ObservedStarts, start_findings
 from kafka_rollout.releases.facts import Release
 from tests.fakes.host import CONFIGURATION, FakeHost
 from tests.unit.nodes.runtimes.test_service import CATALOGUE, NODE, runtime_on
@@ -42,13 +46,28 @@ SECTIONS = (
 
 
 class RealHost:
-    def __init__(self) -> None:
-        self.printed = ""
+    def __init__(self, user: int | None = None) -> None:
+        self.printed, self.user = "", user
 
     def run(self, _: object, command: str) -> Done:
-        ran = subprocess.run(["sh", "-c", command], capture_output=True, check=False, timeout=20)
+        ran = subprocess.run(["sh", "-c", command], capture_output=True, check=False, timeout=20, user=self.user)
         self.printed += ran.stdout.decode()
         return Done(ran.returncode, ran.stdout, ran.stderr.decode())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+def test_a_file_that_the_ssh_user_cannot_read_has_unknown_modules() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        file = Path(folder, "jaas.conf")
+        file.write_text(TEXT)
+        seen = []
+        for mode in (0o600, 0o644):
+            file.chmod(mode)
+            (found,) = read_named_files(cast(HostCommands, RealHost(65534)), NODE, {LOGIN_FILE: str(file)})
+            observed = ObservedFiles(names=(LOGIN_FILE,), files=(found,), started_at=time.time() + 60)
+            seen.append([one.subject for one in start_findings(ObservedStarts(files={1: observed}))])
+        assert seen == [[f"node 1, {LOGIN_FILE}, login modules"], []]
 
 
 def test_the_modules_of_a_file_are_read_and_no_secret_of_it(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from kafka_rollout.model.starts import LOGIN_FILE, ClassPlaces, NamedFile, Plugi
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.nodes.runtimes.hosts.commands import MISSING, HostCommands, service_of
 from kafka_rollout.nodes.runtimes.hosts.installing import JAR
-from kafka_rollout.nodes.runtimes.hosts.login_files import login_file_command, read_login_text
+from kafka_rollout.nodes.runtimes.hosts.login_files import UNREAD, login_file_command, read_login_text
 from kafka_rollout.nodes.runtimes.hosts.next_java import find_next_java
 from kafka_rollout.nodes.runtimes.hosts.open_files import read_open_files
 from kafka_rollout.nodes.runtimes.hosts.unit_state import (
@@ -61,7 +61,8 @@ def read_named_files(commands: HostCommands, node: NodeSpec, files: Mapping[str,
     for at, (setting, path) in numbered:
         login_modules, key_tabs = read_login_text(modules.get(at, []))
         named = _named_file(setting, path, answers.get(at, []))
-        found.append(replace(named, login_modules=login_modules, key_tabs=key_tabs))
+        is_hidden = UNREAD in modules.get(at, [])
+        found.append(replace(named, login_modules=login_modules, key_tabs=key_tabs, is_hidden=is_hidden))
     return tuple(found)
 
 

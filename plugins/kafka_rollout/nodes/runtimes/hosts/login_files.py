@@ -43,14 +43,16 @@ _SECTION = re.compile(r"([\w.-]+)\s*\{")
 _MODULE = re.compile(r"[\w.$]+\s+(required|requisite|sufficient|optional)", re.IGNORECASE)
 _USES = re.compile(r"useKeyTab\s*=\s*true", re.IGNORECASE)
 _KEY_TAB = "keytab "
+UNREAD = "unread-login-file"
 
 
 def login_file_command(path: str) -> str:
-    """A line for the login shell, which prints what `read_login_text` reads; nothing of a file that it cannot read."""
+    """A line for the login shell, which prints what `read_login_text` reads, or UNREAD for a file that it cannot
+    read."""
     file = shlex.quote(path)
     return (
-        f"test -f {file} && test -r {file} && head -c 200000 {file} | LC_ALL=C awk {shlex.quote(_AWK)} | "
-        f"grep -oiE {shlex.quote(_TOKENS)}"
+        f"test -f {file} && if test -r {file}; then head -c 200000 {file} | LC_ALL=C awk {shlex.quote(_AWK)} | "
+        f"grep -oiE {shlex.quote(_TOKENS)}; else echo {UNREAD}; fi"
     )
 
 
