@@ -55,7 +55,7 @@ from kafka_rollout.model.configs import (
     entity_name,
 )
 from kafka_rollout.model.contents import SHARE_OFFSETS, ClusterInventory, LogStarts
-from kafka_rollout.model.groups import CLASSIC, CONSUMER, SHARE
+from kafka_rollout.model.groups import CLASSIC, CONSUMER, SHARE, STREAMS
 from kafka_rollout.model.retention import NAMES, Bound, KeptRecords, retention_of
 from kafka_rollout.model.state import UNKNOWN_MIN_ISR
 from kafka_rollout.releases.facts import GROUP_VERSION
@@ -257,7 +257,7 @@ def _groups(nodes: ClusterConnections, live: Sequence[Target], unasked: dict[str
         listed = list_groups_of(nodes, broker)
         for group in listed:
             groups[group.group_id] = {"type": group.type, "has_members": not group.is_empty, "offsets": {}}
-        with_members = [one for one in listed if not one.is_empty and one.type in (CLASSIC, CONSUMER)]
+        with_members = [one for one in listed if not one.is_empty and one.type in (CLASSIC, CONSUMER, STREAMS)]
         for group, answer in describe_listed(nodes, broker, with_members):
             groups[group.group_id]["subscribed"] = subscribed_topics(group, answer)
         sharing = [group.group_id for group in listed if group.type == SHARE]

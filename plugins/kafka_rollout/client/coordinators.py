@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -102,14 +102,16 @@ def subscribed_topics(group: DescribedGroup, answer: Any) -> list[str] | None:
     """Return the topics that the members of a described group subscribe to; None if that is unknown.
 
     Unknown: a classic group in a rebalance, or whose members have a format of their own; a group that was not
-    described; a group of another type than classic or consumer.
+    described; a group of Streams without its topology; a share group.
     """
     found: set[str] = set()
     if answer.error_code:
         return None
+    if group.type == STREAMS and answer.members:
+        return sorted({topic for topics in _topics_of_tasks(answer).values() for topic in topics}) or None
     for member in answer.members:
         if group.type == CONSUMER:
-            found |= {*member.subscribed_topic_names, *(topic for topic, _ in _assignment(member))}
+            found |= {*member.subscribed_topic_names, *(topic for topic, _ in _assignment(member, {}))}
             continue
         subscription = _read(ConsumerProtocolSubscription, member.member_metadata) if group.type == CLASSIC else None
         if group.protocol_type != "consumer" or subscription is None:
@@ -276,17 +278,21 @@ def groups_of_broker(nodes: ClusterConnections, broker: Target) -> Iterator[Desc
 def _describe(group: DescribedGroup, answer: Any) -> DescribedGroup:
     assignor = str(getattr(answer, "protocol_data", None) or getattr(answer, "assignor_name", None) or "")
     of_consumers = group.type == CLASSIC and group.protocol_type == "consumer"
+    of_tasks = _topics_of_tasks(answer)
     return replace(
         group,
         state=answer.group_state or group.state,
         assignor=assignor,
-        members=tuple(_member(member, group.type, assignor if of_consumers else "") for member in answer.members),
+        members=tuple(
+            _member(member, group.type, assignor if of_consumers else "", of_tasks) for member in answer.members
+        ),
         epoch=getattr(answer, "group_epoch", None),
     )
 
 
-def _member(member: Any, kind: str, assignor: str) -> GroupMember:
-    """`assignor`: the selected one of a classic group of consumers, whose bytes have Kafka's format; else empty."""
+def _member(member: Any, kind: str, assignor: str, of_tasks: Mapping[str, Sequence[str]]) -> GroupMember:
+    """`assignor`: the selected one of a classic group of consumers, whose bytes have Kafka's format; else empty.
+    `of_tasks`: as `_topics_of_tasks`."""
     if kind == CLASSIC:
         uses_classic = True
     elif kind == STREAMS:
@@ -301,7 +307,7 @@ def _member(member: Any, kind: str, assignor: str) -> GroupMember:
         uses_classic=uses_classic,
         assignors=(assignor,) if assignor else (),
         kept_partitions=bool(assignor) and _has_kept_partitions(member.member_metadata),
-        assigned=_classic_assignment(member.member_assignment) if assignor else _assignment(member),
+        assigned=_classic_assignment(member.member_assignment) if assignor else _assignment(member, of_tasks),
     )
 
 
@@ -323,10 +329,24 @@ def _read(kind: Any, data: bytes) -> Any:
         return None
 
 
-def _assignment(member: Any) -> tuple[PartitionId, ...]:
-    """Of a member of the newer types; none of a Streams member, which has tasks without topic names."""
-    topics = getattr(getattr(member, "assignment", None), "topic_partitions", None) or ()
-    return tuple(sorted((topic.topic_name, number) for topic in topics for number in topic.partitions))
+def _topics_of_tasks(answer: Any) -> dict[str, tuple[str, ...]]:
+    """Return subtopology → the topics that its tasks read, of a Streams group (KIP-1071); empty for another one."""
+    topology = getattr(answer, "topology", None)
+    return {
+        one.subtopology_id: (*one.source_topics, *(topic.name for topic in one.repartition_source_topics))
+        for one in (None if topology is None else topology.subtopologies) or ()
+    }
+
+
+def _assignment(member: Any, of_tasks: Mapping[str, Sequence[str]]) -> tuple[PartitionId, ...]:
+    """Of a member of the newer types. An active task of a Streams member reads the partition with its number of each
+    topic of its subtopology; of a topic with fewer partitions, one that does not exist can be among them."""
+    assignment = getattr(member, "assignment", None)
+    topics = getattr(assignment, "topic_partitions", None) or ()
+    found = {(topic.topic_name, number) for topic in topics for number in topic.partitions}
+    for task in getattr(assignment, "active_tasks", None) or ():
+        found |= {(topic, number) for topic in of_tasks.get(task.subtopology_id, ()) for number in task.partitions}
+    return tuple(sorted(found))
 
 
 def with_lag(

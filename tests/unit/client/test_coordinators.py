@@ -82,6 +82,48 @@ def test_a_listed_group_that_its_broker_cannot_describe_counts_by_its_state(stat
     assert ["does not describe" in described[name].problem for name in "bc"] == [active] * 2
 
 
+class NodesOfStreams(Nodes):
+    """A broker with a group of Kafka Streams: two tasks of one subtopology, and one of another."""
+
+    def ask(self, target: Target, request: Any) -> Any:
+        if isinstance(request, ListGroupsRequest):
+            group = SimpleNamespace(group_id="app", group_type="streams", group_state="Stable", protocol_type="streams")
+            return SimpleNamespace(error_code=0, groups=[group])
+        topology = SimpleNamespace(subtopologies=[_subtopology("0", "orders", "prices"), _subtopology("1", "app-sums")])
+        members = [_of_streams(self._code == 1, {"0": [0, 1]}), _of_streams(False, {"0": [2], "1": [0]})]
+        answer = {"group_epoch": 3, "topology": topology if self._code == 0 else None, "members": members}
+        return SimpleNamespace(groups=[SimpleNamespace(group_id="app", error_code=0, group_state="Stable", **answer)])
+
+
+def _subtopology(name: str, *topics: str) -> Any:
+    made = [SimpleNamespace(name=one) for one in topics if one.startswith("app-")]
+    sources = [one for one in topics if not one.startswith("app-")]
+    return SimpleNamespace(subtopology_id=name, source_topics=sources, repartition_source_topics=made)
+
+
+def _of_streams(is_classic: bool, tasks: dict[str, list[int]]) -> Any:
+    active = [SimpleNamespace(subtopology_id=name, partitions=numbers) for name, numbers in tasks.items()]
+    return SimpleNamespace(
+        member_id="m",
+        client_id="c",
+        client_host="/h",
+        instance_id=None,
+        is_classic=is_classic,
+        assignment=SimpleNamespace(active_tasks=active, standby_tasks=[]),
+    )
+
+
+def test_a_member_of_streams_has_the_partitions_of_its_tasks() -> None:
+    (group,) = groups_of_broker(cast(ClusterConnections, NodesOfStreams(0)), BROKER)
+    first, second = (member.assigned for member in group.members)
+    assert first == (("orders", 0), ("orders", 1), ("prices", 0), ("prices", 1))
+    assert second == (("app-sums", 0), ("orders", 2), ("prices", 2))
+    (answer,) = NodesOfStreams(0).ask(BROKER, None).groups
+    assert subscribed_topics(group, answer) == ["app-sums", "orders", "prices"]
+    (unready,) = groups_of_broker(cast(ClusterConnections, NodesOfStreams(1)), BROKER)
+    assert [member.assigned for member in unready.members] == [(), ()]
+
+
 CLASSIC_GROUP = DescribedGroup(group_id="g", type="classic", state="Stable", protocol_type="consumer")
 
 
