@@ -109,6 +109,8 @@ class StartFile:
     kind: StartFileKind
     changed_at: float | None
     """Of the content or its place, whichever is later, in epoch seconds; None: not seen."""
+    is_absent: bool = False
+    """It does not exist. `changed_at` is then that of the nearest folder above: it was not removed later."""
 
 
 class PlaceState(StrEnum):

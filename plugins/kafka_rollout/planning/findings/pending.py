@@ -244,7 +244,8 @@ def _file_changed_at(seen: SinceStart, node_id: int, name: str) -> float | None:
     files = (
         file
         for file in seen.files.get(node_id, ())
-        if file.kind is StartFileKind.CONFIGURATION or (file.kind is StartFileKind.PROVIDED and file.path in paths)
+        if not file.is_absent
+        and (file.kind is StartFileKind.CONFIGURATION or (file.kind is StartFileKind.PROVIDED and file.path in paths))
     )
     return max((file.changed_at or 0.0 for file in files if _is_newer(file, started_at)), default=None)
 
@@ -253,6 +254,7 @@ def _files(restarted: Collection[int], seen: SinceStart, compared: Collection[in
     """Compare the times of files. Of server.properties, only where its lines show no difference or are unknown."""
     changed: defaultdict[tuple[StartFileKind, bool], dict[int, list[str]]] = defaultdict(dict)
     unknown: dict[int, list[str]] = {}
+    removed: dict[int, list[str]] = {}
     for node_id in sorted(set(restarted) & seen.files.keys()):
         started_at = seen.started_at.get(node_id)
         for file in seen.files[node_id]:
@@ -260,6 +262,9 @@ def _files(restarted: Collection[int], seen: SinceStart, compared: Collection[in
                 unknown.setdefault(node_id, []).append(file.path)
                 continue
             if not _is_newer(file, started_at):
+                continue
+            if file.is_absent:
+                removed.setdefault(node_id, []).append(file.path)
                 continue
             is_configuration = file.kind is StartFileKind.CONFIGURATION
             if is_configuration and node_id in compared:
@@ -287,6 +292,13 @@ def _files(restarted: Collection[int], seen: SinceStart, compared: Collection[in
         yield FILE_CHANGE_UNKNOWN.found(
             f"files of {nodes(node_ids)}",
             f"The tool cannot see when {few(of_files)} of {nodes(node_ids)} changed last.",
+        )
+    for node_id, paths in removed.items():
+        yield FILE_CHANGE_UNKNOWN.found(
+            f"removed files of node {node_id}",
+            f"Node {node_id} reads {few(paths)} at its start, if it exists. It does not, and the folder above has "
+            "changed since the process started: the process can have read it, and the next one does not.",
+            "Check whether the file was removed. If the node needs it, restore it. Otherwise no action is needed.",
         )
 
 

@@ -530,6 +530,19 @@ def test_the_files_of_the_next_start_are_those_that_unit_process_and_configurati
     }
 
 
+def test_of_a_file_that_does_not_exist_the_time_of_the_nearest_folder_is_read() -> None:
+    start = "EnvironmentFiles=/etc/default/kafka (ignore_errors=yes) /etc/default/own/x (ignore_errors=yes)\n"
+    start += "EnvironmentFiles=/hidden/x (ignore_errors=yes)\n"
+    host = FakeHost(start=start, changed={CONFIGURATION: "1/2", "/etc/default": "70/90", "/hidden": "", "/etc": "5/5"})
+    found = {one.path: (one.changed_at, one.is_absent) for one in runtime_on(host).start_files(NODE, {})}
+    assert found == {
+        CONFIGURATION: (2.0, False),
+        "/etc/default/kafka": (70.0, True),
+        "/etc/default/own/x": (70.0, True),
+        "/hidden/x": (None, True),
+    }
+
+
 @pytest.mark.parametrize(("value", "changed_at"), [("a", 200.0), ("b", 300.0)])
 def test_a_setting_that_the_unit_has_changed_makes_the_configuration_as_new_as_the_unit(
     value: str, changed_at: float

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -210,6 +211,17 @@ def test_every_file_that_a_start_reads_is_compared_with_the_start_of_the_process
     assert found(1060.0) == ([] if is_identity else [("FILE-CHANGED", severity)]), "the node writes it itself"
     assert found(1200.0) == [("FILE-CHANGED", severity)]
     assert found(None) == [("FILE-CHANGE-UNKNOWN", Severity.INFO)]
+
+
+def test_a_file_that_is_gone_can_have_been_removed_since_the_start_if_its_folder_has_changed() -> None:
+    def found(changed_at: float | None) -> list[tuple[str, str]]:
+        gone = replace(_file(StartFileKind.UNIT, changed_at, "/etc/default/kafka"), is_absent=True)
+        seen = findings({1: {}}, {"1": {}}, files={1: (gone,)}, started_at={1: 1000.0})
+        return [(one.code, one.subject) for one in seen]
+
+    assert found(999.0) == [], "there was none at the start either"
+    assert found(1060.0) == [("FILE-CHANGE-UNKNOWN", "removed files of node 1")]
+    assert found(None) == [("FILE-CHANGE-UNKNOWN", "files of node 1")]
 
 
 def test_a_changed_configuration_whose_lines_cannot_be_compared_is_a_warning() -> None:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import PurePosixPath
 from typing import TypeVar
 
 from kafka_rollout.base.errors import NotObservableError, RefusedError, RolloutError, TransientError, UserError
@@ -1113,11 +1114,26 @@ def read_start_files(commands: HostCommands, node: NodeSpec, config: Mapping[str
         ]
         own = service.configuration_file
         changed |= {own: max(changed[own], *filter(None, of_unit), 0.0)} if own in changed else {}
+    removed = {path for path in absent if kinds[path] is not StartFileKind.JAR}
+    left_at = _read_folder_times(commands, node, removed)
     return tuple(
-        StartFile(path=path, kind=kind, changed_at=changed.get(path))
+        StartFile(path=path, kind=kind, changed_at=left_at.get(path, changed.get(path)), is_absent=path in removed)
         for path, kind in kinds.items()
-        if path not in absent
+        if path not in absent or path in removed
     )
+
+
+def _read_folder_times(commands: HostCommands, node: NodeSpec, paths: Collection[str]) -> dict[str, float]:
+    """Return when the content of the nearest folder above each path has changed, as far as the SSH user sees it."""
+    folders = {path: [str(one) for one in PurePosixPath(path).parents] for path in paths}
+    asked = dict.fromkeys(one for above in folders.values() for one in above)
+    if not asked:
+        return {}
+    done = commands.run(node, ["stat", "--dereference", "--format=%Y/%Z%n", *asked])
+    times = {match[3]: float(match[1]) for match in map(_TIMES.fullmatch, done.out.splitlines()) if match}
+    missing = {one for one in asked if f"'{one}': {MISSING}" in done.err}
+    nearest = {path: next((one for one in above if one not in missing), "") for path, above in folders.items()}
+    return {path: times[one] for path, one in nearest.items() if one in times}
 
 
 def read_java_version(commands: HostCommands, node: NodeSpec, java: NextJava) -> int:
