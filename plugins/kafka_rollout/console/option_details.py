@@ -49,7 +49,7 @@ from kafka_rollout.releases.facts import METADATA_VERSION, Catalogue, Release, n
 from kafka_rollout.report.check_report import Result
 from kafka_rollout.run.events import Observed, Planned
 from kafka_rollout.run.projections.observations import Observation
-from kafka_rollout.run.step_events import Finalized, LiveLowered
+from kafka_rollout.run.step_events import Finalized, LiveLowered, Started
 
 LISTED = 5  # kinds of records per log, and partitions per kind
 
@@ -166,6 +166,8 @@ class LastPlan:
 class Option:
     release: Release
     is_newest_patch: bool
+    is_origin: bool
+    """The cluster came from it to the release that it runs."""
     state: OptionState
     reasons: tuple[Reason, ...]
     path: tuple[Release, ...]
@@ -192,6 +194,7 @@ class DowngradeOptions:
     problem: str
     """Why nothing or only a part is known."""
     options: tuple[Option, ...]
+    """The origin first, then the newest release first."""
     of_methods: tuple[OptionChange, ...]
     """Changes of what rolling and live downgrades need, for all options."""
 
@@ -201,11 +204,13 @@ def build_options(facts: OptionFacts, catalogue: Catalogue, now: float) -> Downg
     scan = facts.scans[-1] if facts.scans else None
     check = facts.checks[-1] if facts.checks else None
     judged = [_readable(facts, one) for one in judge_options(facts.spec, catalogue, facts.observation, scan, now)]
-    newest = newest_patches(one.release for one in judged)
+    newest, origin = newest_patches(one.release for one in judged), _origin(facts)
+    judged.sort(key=lambda one: one.release != origin)
     built = tuple(
         Option(
             release=one.release,
             is_newest_patch=one.release in newest,
+            is_origin=one.release == origin,
             state=one.state,
             reasons=one.reasons,
             path=one.path,
@@ -232,6 +237,14 @@ def build_options(facts: OptionFacts, catalogue: Catalogue, now: float) -> Downg
         options=built,
         of_methods=_of_methods(facts.checks),
     )
+
+
+def _origin(facts: OptionFacts) -> Release | None:
+    """Return the release from which the newest upgrade has brought the cluster to what it runs; None if unknown."""
+    acted = (run.view for run in facts.runs if run.view.has(Started, Finalized))
+    upgrades = [planned for view in acted for planned in view.all(Planned) if planned.run_of is RunOf.UPGRADE]
+    newest = max(upgrades, key=lambda planned: planned.at, default=None)
+    return newest.source if newest is not None and newest.target in running_releases(facts.observation) else None
 
 
 def _problem(facts: OptionFacts, catalogue: Catalogue, options: Sequence[Option]) -> str:

@@ -18,6 +18,7 @@ pytestmark = [pytest.mark.airflow, pytest.mark.usefixtures("database")]
 
 SITE = "http://airflow.test"
 OPTIONS = f"{PREFIX}/downgrade/options"
+SCANS = "/api/v2/dags/kafka_compatibility_scan_orders/dagRuns"
 STARTS = "/api/v2/dags/kafka_downgrade_orders/dagRuns"
 USERS = {"anna": "op", "vera": "viewer"}
 
@@ -40,7 +41,8 @@ def test_a_viewer_sees_the_options_and_cannot_start(tmp_path: Path, monkeypatch:
         )
         assert (viewer["can_start"], operator["can_start"]) == (False, True)
         assert viewer["options"] == operator["options"]
-        assert viewer["options"][0]["release"] == "4.3.0"
+        assert [one["release"] for one in viewer["options"] if one["is_origin"]] == ["3.9.1"]
+        assert [one["release"] for one in viewer["options"][:2]] == ["3.9.1", "4.3.0"]
         page = client.get(f"{PREFIX}/downgrade", headers=sign_in(client, "vera"))
         assert "default-src 'none'" in page.headers["content-security-policy"]
         assert client.get(OPTIONS, params={"cluster": "nobody"}, headers=sign_in(client)).status_code == 404
@@ -75,7 +77,7 @@ class Site:
         request = route.request
         path = request.url.removeprefix(SITE)
         if request.method == "POST":
-            assert path == STARTS
+            assert path in {STARTS, SCANS}
             self.started.append(request.post_data_json)
             if self.refuses:
                 route.fulfill(status=403, json={"detail": "Forbidden"})
@@ -91,7 +93,7 @@ class Site:
 
     def option(self, release: str) -> Locator:
         """One option, unfolded."""
-        found = self.page.get_by_role("article", name=f"Downgrade to {release}", exact=True)
+        found = self.page.get_by_role("rowgroup", name=f"Downgrade to {release}", exact=True)
         found.locator("summary").first.click()
         return found
 
@@ -139,9 +141,9 @@ def test_the_run_of_the_last_plan_opens_in_the_frame_of_airflow(site: Site, page
     page.goto(f"{SITE}/airflow")
     inside = page.frame_locator("iframe")
     inside.get_by_text("Older patch releases").click()
-    option = inside.get_by_role("article", name="Downgrade to 4.0.1", exact=True)
+    option = inside.get_by_role("rowgroup", name="Downgrade to 4.0.1", exact=True)
     option.locator("summary").first.click()
-    option.get_by_role("link", name="run 1", exact=True).click()
+    option.get_by_role("link", name="run 2", exact=True).click()
     expect(inside.get_by_role("link", name="downgrade options")).to_be_visible()
     assert page.url == f"{SITE}/airflow"
 
@@ -163,6 +165,22 @@ def test_the_button_starts_a_dry_run_with_the_parameters_of_the_method(site: Sit
 
 
 @pytest.mark.browser
+def test_the_release_that_the_cluster_came_from_is_first_and_a_row_starts_its_scan(site: Site, page: Page) -> None:
+    site.open()
+    table = page.get_by_role("region", name="Releases", exact=True)
+    first = table.get_by_role("rowheader").first
+    expect(first).to_have_text("3.9.1 the cluster came from it")
+    row = page.get_by_role("rowgroup", name="Downgrade to 4.2.2", exact=True)
+    row.get_by_role("button", name="Scan now").click()
+    expect(row.get_by_role("link", name="Open the scan")).to_have_attribute(
+        "href", "../dags/kafka_compatibility_scan_orders/runs/manual__new"
+    )
+    releases = site.started[-1]["conf"]["releases"]
+    assert {"4.3.1", "4.2.2"} <= set(releases)
+    assert len(releases) == len(set(releases))
+
+
+@pytest.mark.browser
 def test_a_viewer_has_no_button(site: Site) -> None:
     site.user = "vera"
     site.open()
@@ -175,11 +193,11 @@ def test_a_viewer_has_no_button(site: Site) -> None:
 def test_the_console_and_the_table_of_clusters_lead_to_it(site: Site, page: Page) -> None:
     site.open("?cluster=orders")
     page.get_by_role("link", name="downgrade options").click()
-    expect(page.get_by_role("article", name="Downgrade to 4.3.0", exact=True)).to_be_visible()
+    expect(page.get_by_role("rowgroup", name="Downgrade to 4.3.0", exact=True)).to_be_visible()
     site.open("fleet")
     page.get_by_role("link", name="orders").click()
     page.get_by_role("link", name="downgrade options").click()
-    expect(page.get_by_role("article", name="Downgrade to 4.3.0", exact=True)).to_be_visible()
+    expect(page.get_by_role("rowgroup", name="Downgrade to 4.3.0", exact=True)).to_be_visible()
 
 
 @pytest.mark.browser

@@ -377,7 +377,7 @@ def test_the_command_prints_the_same_and_names_what_to_run(root: Path, capsys: p
     assert run_main(["check", "--down", "--cluster", "orders", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert (document["cluster"], document["releases"]) == ("orders", ["4.3.1"])
-    assert document["options"][0]["release"] == "4.3.0"
+    assert document["options"][0]["release"] == "3.9.1"
     assert run_main(["check", "--down", "--cluster", "orders"]) == 0
     printed = capsys.readouterr().out
     assert "dry run: kafka-rollout downgrade --cluster orders --to 4.2.2 --lowering live --dry-run" in printed

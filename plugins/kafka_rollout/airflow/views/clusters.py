@@ -162,7 +162,8 @@ def options_of(
     if found is None:
         return None
     dag_id = f"{KINDS[RunOf.DOWNGRADE].dag_prefix}{cluster.name}"
-    return {**to_json(found), "dag_id": dag_id, "scan_dag_id": scan_dag, "can_start": may_trigger(dag_id)}
+    can = {"can_start": may_trigger(dag_id), "can_scan": may_trigger(scan_dag)}
+    return {**to_json(found), "dag_id": dag_id, "scan_dag_id": scan_dag, **can}
 
 
 def read_rows(may_read: Callable[[str], bool]) -> tuple[list[FleetRow], list[str]]:

@@ -169,9 +169,9 @@ def _print_options(found: DowngradeOptions) -> None:
     if found.problem:
         show.say(found.problem)
     for option in found.options:
-        if option.is_newest_patch:
+        if option.is_newest_patch or option.is_origin:
             _print_option(found, option)
-    others = [f"{one.release} {one.state}" for one in found.options if not one.is_newest_patch]
+    others = [f"{one.release} {one.state}" for one in found.options if not (one.is_newest_patch or one.is_origin)]
     if others:
         show.say(f"older patches (details with --json): {', '.join(others)}")
     for change in found.of_methods:
@@ -180,7 +180,8 @@ def _print_options(found: DowngradeOptions) -> None:
 
 def _print_option(found: DowngradeOptions, option: Option) -> None:
     mark, style = _MARKS[option.state]
-    show.say_marked(mark, style, f"{option.release} {option.state}")
+    came = ", from which the cluster came" if option.is_origin else ""
+    show.say_marked(mark, style, f"{option.release} {option.state}{came}")
     for reason in option.reasons:
         show.say(
             "  " + " ".join(filter(None, (f"[{reason.code}]" if reason.code else "", reason.sentence, reason.remedy)))

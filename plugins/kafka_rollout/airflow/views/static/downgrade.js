@@ -3,7 +3,7 @@ import { h, patch } from "./dom.js";
 
 const REFRESH_S = 60; // scans change once a day
 const LOGS = { __consumer_offsets: "group coordinator", __transaction_state: "transaction coordinator" };
-const STATES = { open: ["✔", "good"], closed: ["✖", "bad"], unknown: ["?", "fair"] };
+const STATES = { open: ["✔", "good"], closed: ["–", "soft"], unknown: ["?", "fair"] };
 const POSSIBLE = { true: ["possible", ["✔", "good"]], false: ["not possible", ["–", "soft"]], null: ["unknown", ["?", "fair"]] };
 const TITLES = { online: "Rolling", live: "Live", offline: "Offline" };
 const cluster = new URLSearchParams(location.search).get("cluster") ?? "";
@@ -14,17 +14,21 @@ const started = new Map(); // release and method → what became of the request
 
 const verdictOf = (log) => VERDICTS[log.verdict ?? "unknown"];
 
+// A row with the answer, and one below it with everything that is known.
 function optionOf(found, option) {
+  const possible = option.methods.filter((one) => one.is_possible).map((one) => TITLES[one.name].toLowerCase());
   const short = option.logs.filter((log) => log.log in LOGS).map((log) => {
     const [word, sign] = verdictOf(log);
-    return h("span", { key: log.log, class: "verdict" }, `${LOGS[log.log]}: `, state(sign, word));
+    return h("span", { key: log.log, class: "verdict" }, state(sign, word), h("span", { class: "soft" }, ` ${LOGS[log.log]}`));
   });
-  const possible = option.methods.filter((one) => one.is_possible).map((one) => TITLES[one.name].toLowerCase());
-  return h("article", { key: `option ${option.release}`, "aria-label": `Downgrade to ${option.release}` },
-    h("details", { class: "option" },
-      h("summary", null, h("h2", null, option.release), state(STATES[option.state], option.state), short,
-        possible.length > 0 && h("span", { key: "possible", class: "soft" }, possible.join(", ")),
-        option.reasons.length > 0 && h("span", { key: "why", class: "note" }, option.reasons[0].sentence)),
+  return h("tbody", { key: `option ${option.release}`, role: "rowgroup", "aria-label": `Downgrade to ${option.release}` },
+    h("tr", { role: "row" },
+      h("th", { scope: "row", role: "rowheader" }, option.release, option.is_origin && h("span", { key: "origin", class: "soft" }, " the cluster came from it")),
+      h("td", { role: "cell" }, state(STATES[option.state], option.state)), h("td", { role: "cell" }, short),
+      h("td", { role: "cell" }, possible.join(", ") || "–"),
+      h("td", { role: "cell" }, scanNow(found, option))),
+    h("tr", { role: "row", class: "more" }, h("td", { role: "cell", colspan: "5" }, h("details", { class: "option" },
+      h("summary", null, option.reasons[0]?.sentence ?? "Levels, logs, methods and history"),
       option.path.length > 1 && h("p", { key: "path" }, `Through ${option.path.join(" → ")} (KIP-915).`),
       option.reasons.length > 0 && h("ul", { key: "reasons", class: "reasons", "aria-label": "Why it is not open" }, option.reasons.map((one) =>
         h("li", { key: one.code + one.sentence }, one.code && h("strong", null, `${one.code} `), one.sentence, one.remedy && h("span", { class: "soft" }, ` ${one.remedy}`)))),
@@ -35,7 +39,19 @@ function optionOf(found, option) {
       option.last_plan && h("p", { key: "plan" }, "Last plan: ", when(option.last_plan.at), `, ${plural(option.last_plan.blockers.length, "blocker")}. `,
         h("a", { key: "run", href: `./?cluster=${encodeURIComponent(found.cluster)}&run=${option.last_plan.run}` }, `run ${option.last_plan.run}`),
         option.last_plan.blockers.length > 0 && h("ul", { class: "reasons" }, option.last_plan.blockers.map((one) => h("li", { key: one }, one)))),
-      h("h3", null, "History"), past(found, option.history, "No stored scan or run has changed this option.")));
+      h("h3", null, "History"), past(found, option.history, "No stored scan or run has changed this option.")))));
+}
+
+// A scan evaluates the releases that it is given: those of this row, and of the other rows that are shown.
+function scanNow(found, option) {
+  if (!found.can_scan || option.state === "closed" || !option.path.length) return null;
+  const key = `scan ${option.release}`;
+  const asked = started.get(key) ?? {};
+  const wanted = found.options.filter((one) => one === option || one.is_newest_patch || one.is_origin).flatMap((one) => one.path);
+  const scan = () => startRun(found.scan_dag_id, { releases: [...new Set([...found.releases, ...wanted])] }, key);
+  return [h("button", { key: "scan", type: "button", class: "plain", disabled: asked.sending || !!asked.run, on: { click: scan } }, asked.run ? "Scanning" : "Scan now"),
+    asked.run && [" ", link("Open the scan", `../dags/${encodeURIComponent(found.scan_dag_id)}/runs/${encodeURIComponent(asked.run)}`)],
+    asked.problem && h("p", { key: "problem", class: "bad", role: "alert" }, asked.problem)];
 }
 
 function logOf(found, log) {
@@ -59,7 +75,7 @@ function methodOf(found, option, method) {
   const [word, sign] = POSSIBLE[method.is_possible];
   const key = `${option.release} ${method.name}`;
   const asked = started.get(key) ?? {};
-  const start = () => startRun(found, method, key);
+  const start = () => startRun(found.dag_id, method.parameters, key);
   return h("section", { key: method.name, class: "method", "aria-label": `${TITLES[method.name]} downgrade to ${option.release}` },
     h("h4", null, `${TITLES[method.name]} `, state(sign, word)), h("p", null, method.why),
     method.command && h("dl", { key: "facts", class: "facts" },
@@ -72,17 +88,17 @@ function methodOf(found, option, method) {
     asked.problem && h("p", { key: "problem", class: "bad", role: "alert" }, asked.problem));
 }
 
-// A dry run changes nothing. Airflow checks the right of the user; its menu "Trigger again with config" then has the form filled.
-async function startRun(found, method, key) {
+// A dry run and a scan change nothing. Airflow checks the right of the user; its menu "Trigger again with config" then has the form filled.
+async function startRun(dag, conf, key) {
   started.set(key, { sending: true });
   draw();
   try {
-    const body = JSON.stringify({ logical_date: null, conf: method.parameters });
-    const address = `../api/v2/dags/${encodeURIComponent(found.dag_id)}/dagRuns`;
+    const body = JSON.stringify({ logical_date: null, conf });
+    const address = `../api/v2/dags/${encodeURIComponent(dag)}/dagRuns`;
     const run = await ask(address, { method: "POST", headers: { "Content-Type": "application/json" }, body });
     started.set(key, { run: run.dag_run_id });
   } catch (error) {
-    started.set(key, { problem: `The dry run was not started: ${error.message}.` });
+    started.set(key, { problem: `Nothing was started: ${error.message}.` });
   }
   draw();
 }
@@ -100,8 +116,11 @@ function draw() {
   line.textContent = page.problem ? `Cannot refresh: ${page.problem}.` : "";
   line.className = page.problem ? "bad" : "soft";
   if (!found) return;
-  const newest = found.options.filter((one) => one.is_newest_patch);
-  const others = found.options.filter((one) => !one.is_newest_patch);
+  const isShown = (one) => one.is_newest_patch || one.is_origin;
+  const others = found.options.filter((one) => !isShown(one));
+  const table = (some, key) => h("div", { key, class: "scroll card", role: "region", "aria-label": key, tabindex: "0" }, h("table", { role: "table" },
+    h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, ["Release", "Downgrade", "Coordinator logs", "Possible methods", "Scan"].map((title) => h("th", { scope: "col", role: "columnheader" }, title)))),
+    some.map((option) => optionOf(found, option))));
   const at = (name, seconds) => h("span", { key: name, class: "soft" }, `${name} `, seconds === null ? "never" : when(seconds));
   patch(document.getElementById("options"), [
     h("div", { key: "head", class: "head" }, h("strong", null, h("a", { href: `./?cluster=${encodeURIComponent(found.cluster)}` }, found.cluster)),
@@ -109,8 +128,8 @@ function draw() {
       found.scan && fullList(found), link("DAG", `../dags/${encodeURIComponent(found.dag_id)}`)),
     found.problem && h("p", { key: "problem", class: "fair" }, found.problem),
     h("p", { key: "rule", class: "soft" }, "Open: a fresh scan proves that the release loads both coordinator logs, and its levels can be reached. Metadata logs, losses and users of features are checked by the dry run."),
-    ...newest.map((option) => optionOf(found, option)),
-    others.length > 0 && h("details", { key: "others" }, h("summary", null, h("h2", null, `Older patch releases (${others.length})`)), others.map((option) => optionOf(found, option))),
+    found.options.length > 0 && table(found.options.filter(isShown), "Releases"),
+    others.length > 0 && h("details", { key: "others" }, h("summary", null, h("h2", null, `Older patch releases (${others.length})`)), table(others, "Older patch releases")),
     found.of_methods.length > 0 && h("section", { key: "methods", "aria-label": "Changes of the methods" }, h("h2", null, "Changes of rolling and live"), past(found, found.of_methods, "")),
   ].filter(Boolean));
 }
