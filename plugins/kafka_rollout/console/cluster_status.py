@@ -645,7 +645,7 @@ def _next_action(cluster: str, run: RunState, phase: Phase, asked: Asked | None,
         case Phase.REFUSED:
             return "Remove the blockers, then start a new run."
         case Phase.ROLLED_BACK:
-            return "Correct the cause that the report names, then start a new run."
+            return "Correct the cause of the rollback, then start a new run."
         case Phase.FINISHED if run.current_end is not None and (
             run.current_end.outcome == Outcome.ROLLED_NOT_FINALIZED
         ):

@@ -377,7 +377,7 @@ class _Maker:
                     NotificationKind.FINISHED, self.view.attempts, end.ended_at, self.tell("finished"), **more
                 )
             case "rolled_back":
-                more["remedy"] = "Correct the cause that the report names, then start a new run."
+                more["remedy"] = "Correct the cause of the rollback, then start a new run."
                 return self.make(
                     NotificationKind.ROLLED_BACK, self.view.attempts, end.ended_at, self.tell("was rolled back"), **more
                 )

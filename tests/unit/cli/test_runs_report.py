@@ -84,3 +84,12 @@ def test_two_runs_are_compared_as_a_table_and_a_document(
     document = json.loads(capsys.readouterr().out)
     assert (document["first"], document["second"]) == ("run-1", "run-2")
     assert run_main([*ARGUMENTS, "--against", "typo"]) == 2
+
+
+def test_a_report_without_a_next_action_names_none(run: SqlRunStore, capsys: pytest.CaptureFixture[str]) -> None:
+    run.write_report("", {**REPORT, "failed_gate": None, "next_action": ""})
+    assert run_main(ARGUMENTS) == 0
+    assert "Next action" not in capsys.readouterr().out
+    run.write_report("", REPORT)
+    assert run_main((*ARGUMENTS[:-1], "1")) == 0
+    assert "Next action: Fix the cause." in capsys.readouterr().out

@@ -193,7 +193,8 @@ def _print_report(history: SqlRunStore, html: Path | None, *, as_json: bool) -> 
     for sentence in report["not_proved"]:
         show.say_marked("not proved:", "yellow", sentence)
     show.say("The history of the run is complete, and its plan and documents are as they were written.")
-    show.say(f"Next action: {report['next_action'] or 'read the report'}")
+    if report["next_action"]:
+        show.say(f"Next action: {report['next_action']}")
     show.say(f"report: {history.location('report.html')}" if html is None else f"report: {html}")
 
 
