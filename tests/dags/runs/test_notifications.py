@@ -121,7 +121,7 @@ def test_an_approval_is_told_once_by_mail_and_webhook_with_the_page_that_answers
     sender.record(Begun(dag_id=DAG_ID), ASKED)
     assert [sender.run(), sender.run()] == ["success", "success"]
     (mail,) = sender.mail.mails
-    assert (mail["Subject"], mail["To"]) == ("fake: A run waits for an approval.", "kafka@example.org")
+    assert (mail["Subject"], mail["To"]) == ("fake: Run 1 waits for an approval.", "kafka@example.org")
     link = f"https://airflow.example.org/dags/{DAG_ID}/runs/manual__1/required_actions"
     for line in ("Upgrade fake from 3.9.1 to 4.3.1?", "Can answer: anna.", "answer: Approve, Reject.", f"Page: {link}"):
         assert line in text_of(mail)
@@ -148,7 +148,7 @@ def test_a_failed_node_and_its_decision_are_told_in_order_and_html_of_a_client_s
     assert sender.run() == "success"
     assert sender.posted == ["node-failed", "decision-pending"]
     assert sender.subjects[0].startswith("fake: Node 3: group <img src=x>")
-    assert sender.subjects[1:] == ["fake: A run waits for a decision."]
+    assert sender.subjects[1:] == ["fake: Run 1 waits for a decision."]
     assert "&lt;img src=x&gt;\\nX" in text_of(sender.mail.mails[0])
 
 
