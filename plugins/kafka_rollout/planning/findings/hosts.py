@@ -225,9 +225,17 @@ def _shown(paths: Sequence[HostPath]) -> str:
 
 
 def _give(paths: Sequence[HostPath]) -> str:
+    """Return the remedy. A folder that others cannot enter is left to its owner: below it can be what a process of the
+    owner uses, which root as the owner would close to it."""
     links = [path.path for path in paths if stat.S_ISLNK(path.mode)]
-    others = " ".join(path.path for path in paths if not stat.S_ISLNK(path.mode))
+    closed = [path.path for path in paths if stat.S_ISDIR(path.mode) and not path.mode & stat.S_IXOTH]
+    others = " ".join(path.path for path in paths if not stat.S_ISLNK(path.mode) and path.path not in closed)
     parts = [f"Run `chown root {others}` and `chmod go-w {others}`."] if others else []
+    parts += [
+        f"Do not give {path} to root: only its owner can enter it, and what runs below it would end. Install Kafka in "
+        "another folder, such as /opt, and write the paths there into the unit and the inventory."
+        for path in closed
+    ]
     parts += [
         f"Write the path without the link {link} into the inventory. If it is in the folder of a release, copy the "
         "file to a folder outside first, and name the copy in the unit and in the inventory."

@@ -39,7 +39,8 @@ def found(*changed: HostPath, state: dict[str, object] | None = None, **service:
     )
     spec = ServiceSpec(host="kafka-4", installation="/opt/releases/{release}", **service)  # type: ignore[arg-type]
     node = NodeSpec(node_id=4, name="kafka-4", roles=frozenset({Role.BROKER}), service=spec)
-    return [(one.code, one.sentence) for one in path_findings(node, replace(host, **(state or {})))]  # type: ignore[arg-type]
+    seen = path_findings(node, replace(host, **(state or {})))  # type: ignore[arg-type]
+    return [(one.code, f"{one.sentence} {one.remedy}") for one in seen]
 
 
 def test_folders_of_root_give_no_finding() -> None:
@@ -61,6 +62,15 @@ def test_root_writes_only_where_root_alone_can_change_the_path(changed: HostPath
     ((code, sentence),) = found(changed)
     assert code == "HOST-PATH-UNSAFE"
     assert says in sentence
+
+
+def test_a_home_that_others_cannot_enter_is_not_given_to_root() -> None:
+    home = "/home/kafka"
+    ((_, text),) = found(path("/home"), path(home, 0o700, "kafka"), symlink=f"{home}/kafka")
+    assert f"Do not give {home} to root" in text
+    assert "chown" not in text
+    ((_, text),) = found(path("/home"), path(home, 0o755, "kafka"), symlink=f"{home}/kafka")
+    assert f"Run `chown root {home}`" in text
 
 
 def test_the_user_of_the_node_writes_a_configuration_that_belongs_to_this_user() -> None:
