@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import PurePosixPath
@@ -111,6 +111,7 @@ class FakeHost:
     unit_file: str = "/etc/systemd/system/kafka.service"
     unit_text: str = "[Service]\nExecStart=/opt/kafka/bin/kafka-server-start.sh /etc/kafka/server.properties\n"
     cats: bool = True  # False: `systemctl cat` fails
+    unresolved: Collection[str] = ()  # names of machines
     mounts: Mapping[str, str] = field(default_factory=dict)  # properties of the unit
     gone: set[str] = field(default_factory=set)  # paths that a start names and that do not exist
     unit_files: str = (
@@ -297,6 +298,8 @@ class FakeHost:
             names = ("BindPaths", "BindReadOnlyPaths", "TemporaryFileSystem", "RootDirectory")
             shown = {**dict.fromkeys(names, ""), "PrivateTmp": "no", "ProtectHome": "no", **self.mounts}
             return done_with(0, "".join(f"{name}={value}\n" for name, value in shown.items()), "")
+        if "getent ahosts" in line:
+            return done_with(0, "".join(f"{2 * (name in self.unresolved)}\n" for name in (text or "").splitlines()), "")
         if line.startswith("systemctl cat "):
             return done_with(0, self.unit_text, "") if self.cats else done_with(1, "", "Permission denied")
         if line.startswith("test -f ") and "useKeyTab" in line:

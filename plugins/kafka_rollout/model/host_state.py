@@ -320,6 +320,8 @@ class RequiredUnit:
     active_state: str
     is_done: bool = False
     """It has done its work, or a condition of it is not met: systemd is content if it is not active."""
+    runs_again: bool = False
+    """It has done its work and does not remain active (Type=oneshot): each start of the node starts it again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -382,9 +384,14 @@ class HostState:
     unit_file: str = ""
     """The main file of the unit; empty: unknown."""
     start_conditions: tuple[str, ...] = ()
-    """The words of each ExecCondition= of the unit that can keep systemd from starting the node."""
+    """The words of each ExecCondition=, ExecStartPre= and ExecStartPost= of the unit whose next result is unknown, and
+    which can keep the node from running (model/start_conditions.py)."""
+    unresolved_listeners: tuple[str, ...] = ()
+    """Host names in `listeners` of the node that the host cannot resolve."""
     unknown_settings: tuple[str, ...] = ()
     """Settings in the files of the unit that no check reads, each as `Name=value` (model/unit_settings.py)."""
+    newer_settings: tuple[str, ...] = ()
+    """Settings of its resources and its sandbox in files that can be newer than the process, each as `Name=value`."""
     stop_actions: tuple[str, ...] = ()
     """Settings by which systemd acts on the host at each stop of the unit, each as `Name=value`."""
     mounts: tuple[UnitMount, ...] = ()

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
+from ipaddress import ip_address
 from typing import NamedTuple
 
 from kafka_rollout.model.configs import NodeConfigs, is_reference
@@ -73,6 +74,21 @@ def parse_listeners(config: Mapping[str, str], name: str) -> dict[str, Address |
         return None
     matches = [match for entry in entries if (match := _LISTENER.fullmatch(entry))]
     return {match[1].upper(): parse_address(match[2]) for match in matches}
+
+
+def names_of_listeners(config: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the host names in `listeners`: a start resolves each again, and binds to its address (SocketServer)."""
+    addresses = (parse_listeners(config, "listeners") or {}).values()
+    hosts = {one.host for one in addresses if one is not None and one.host not in _ANY_HOST}
+    return tuple(sorted(host for host in hosts if not _is_ip(host)))
+
+
+def _is_ip(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def controller_listener_names(config: Mapping[str, str]) -> tuple[str, ...] | None:

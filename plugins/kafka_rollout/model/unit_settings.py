@@ -25,6 +25,10 @@ class UnitSetting:
     name: str
     """Empty for a line that is not a setting."""
     value: str
+    file: str = ""
+    """Empty: unknown."""
+    is_newer: bool = False
+    """Its file was changed after the process was started, or can have been: the process does not prove it."""
 
     def __str__(self) -> str:
         return f"{self.name}={self.value}" if self.name else self.value
@@ -45,6 +49,10 @@ AFTER_FAILURE, AFTER_SUCCESS = ("OnFailure", "FailureAction"), ("OnSuccess", "Su
 TERM = 15
 """The number of SIGTERM."""
 REQUIRED_UNITS = ("Requires", "Requisite", "BindsTo")
+_AS_STARTED = "the process that runs was started with it, and so is the next one"
+_SAME_FOR_RELEASES = "system calls, devices and addresses are the same for each release on the same Java"
+_OF_HOST = "true or false as long as the host runs, and true for the process"
+_PROVED_BY_PROCESS = (_AS_STARTED, _SAME_FOR_RELEASES, _OF_HOST)
 _KNOWN: dict[str, tuple[str, ...]] = {
     "for people": ("Description", "Documentation", "SourcePath"),
     "checks read what they start, stop or need": (
@@ -71,7 +79,7 @@ _KNOWN: dict[str, tuple[str, ...]] = {
     ),
     "a check reads what systemd does on the host because a unit stops": (*AFTER_FAILURE, *AFTER_SUCCESS),
     "a stop that it refuses leaves the node running": ("RefuseManualStop",),
-    "the process that runs was started with it, and so is the next one": (
+    _AS_STARTED: (
         *("Type", "ExitType", "RemainAfterExit", "GuessMainPID", "NotifyAccess", "BusName", "NonBlocking", "UMask"),
         *("TimeoutStartSec", "TimeoutStartFailureMode", "Slice", "Delegate", "DelegateSubgroup", "TimerSlackNSec"),
         *("Nice", "OOMScoreAdjust", "OOMPolicy", "IgnoreSIGPIPE", "CoredumpFilter", "CoredumpReceive", "MemoryKSM"),
@@ -84,7 +92,7 @@ _KNOWN: dict[str, tuple[str, ...]] = {
     "it acts on a stop that takes too long, whose limit a check reads": (
         *("SendSIGHUP", "FinalKillSignal", "RestartKillSignal", "TimeoutAbortSec", "TimeoutStopFailureMode"),
     ),
-    "system calls, devices and addresses are the same for each release on the same Java": (
+    _SAME_FOR_RELEASES: (
         *("CapabilityBoundingSet", "NoNewPrivileges", "SecureBits", "SystemCallFilter", "SystemCallErrorNumber"),
         *("SystemCallArchitectures", "SystemCallLog", "RestrictAddressFamilies", "RestrictNamespaces"),
         *("RestrictRealtime", "RestrictSUIDSGID", "LockPersonality", "MemoryDenyWriteExecute", "PrivateDevices"),
@@ -98,7 +106,7 @@ _KNOWN: dict[str, tuple[str, ...]] = {
         *("LogRateLimitIntervalSec", "LogRateLimitInterval", "LogRateLimitBurst", "LogFilterPatterns"),
         *("UtmpIdentifier", "UtmpMode"),
     ),
-    "true or false as long as the host runs, and true for the process": (
+    _OF_HOST: (
         *("ConditionArchitecture", "ConditionVirtualization", "ConditionKernelCommandLine", "ConditionKernelVersion"),
         *("ConditionFirmware", "ConditionCapability", "ConditionSecurity", "ConditionControlGroupController"),
         *("AssertArchitecture", "AssertVirtualization", "AssertKernelCommandLine", "AssertKernelVersion"),
@@ -113,6 +121,8 @@ _LIMITS = re.compile(
 )
 """Resources of the process, as for the one that runs; and what systemd does not read."""
 _FOLLOWED = re.compile(r"(Condition|Assert)(Path(Exists|IsDirectory)|File(NotEmpty|IsExecutable))")
+_HEADER = re.compile(r"# (/\S.*\.(?:service|conf))")
+"""The line of `systemctl cat` before each file. A comment of the same form makes the file of what follows unknown."""
 _GOES_ON = re.compile(r"(?<!\\)(\\\\)*\\\Z")
 _PREFIXES = ("Condition", "Assert")
 _HARMLESS = {"StartLimitIntervalSec": "0", "StartLimitInterval": "0"}
@@ -121,17 +131,21 @@ _HARMLESS = {"StartLimitIntervalSec": "0", "StartLimitInterval": "0"}
 
 def parse_settings(text: str) -> Iterator[UnitSetting]:
     """Yield the lines in the files of a unit, as `systemctl cat` prints them, without comments."""
-    section = ""
+    section = file = ""
     for line in _joined(text.splitlines()):
         stripped = line.strip()
         if not stripped:
+            continue
+        if (header := _HEADER.fullmatch(line)) is not None:
+            file = header[1]
             continue
         if stripped.startswith("[") and stripped.endswith("]"):
             section = stripped[1:-1]
             continue
         name, equals, value = stripped.partition("=")
         is_setting = equals and re.fullmatch(r"[\w.-]+", name.rstrip())
-        yield UnitSetting(section, name.rstrip() if is_setting else "", value.strip() if is_setting else stripped)
+        name, value = (name.rstrip(), value.strip()) if is_setting else ("", stripped)
+        yield UnitSetting(section, name, value, file)
 
 
 def _joined(lines: Iterable[str]) -> Iterator[str]:
@@ -140,6 +154,8 @@ def _joined(lines: Iterable[str]) -> Iterator[str]:
     begun = ""
     for line in lines:
         if line.lstrip().startswith(("#", ";")):
+            if not begun and _HEADER.fullmatch(line):
+                yield line
             continue
         begun += line
         if _GOES_ON.search(begun):
@@ -160,6 +176,14 @@ def find_unknown(settings: Iterable[UnitSetting]) -> tuple[str, ...]:
             prefix = next((each for each in _PREFIXES if one.name.startswith(each)), "")
             found = [each for each in found if not (each.name.startswith(prefix) if prefix else each.name == one.name)]
     return tuple(dict.fromkeys(str(one) for one in found if not _is_known(one)))
+
+
+def find_unproved(settings: Iterable[UnitSetting]) -> tuple[str, ...]:
+    """Return the settings that only the process proves, and which can be newer than it, each as `Name=value`."""
+    by_process = frozenset(name for why in _PROVED_BY_PROCESS for name in _KNOWN[why])
+    newer = [one for one in settings if one.is_newer and one.section in _READ_SECTIONS and one.value]
+    names = by_process | {one.name for one in newer if _LIMITS.fullmatch(one.name) and not one.name.startswith("X-")}
+    return tuple(dict.fromkeys(str(one) for one in newer if one.name in names))
 
 
 def exit_code_of(signal: int | None) -> int:

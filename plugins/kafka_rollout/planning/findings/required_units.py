@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from kafka_rollout.base.findings import BLOCKER, WARNING, Finding, FindingCode
 from kafka_rollout.model.host_state import HostState
 from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.planning.findings.unit_starts import START_CONDITION
 
 REQUIRED_UNIT_DOWN = FindingCode(
     "REQUIRED-UNIT-DOWN",
@@ -53,4 +54,12 @@ def required_unit_findings(node: NodeSpec, host: HostState) -> Iterator[Finding]
                 "fails, systemd does not start the node.",
                 f"Start {unit.name}, and read its log if that fails. Or, if {unit.of} does not need it, {remove}",
                 severity=WARNING,
+            )
+        elif unit.runs_again:
+            yield START_CONDITION.found(
+                subject,
+                f"{fact}, which ends when its work is done (Type=oneshot). The next start of node {node.node_id} runs "
+                "it again first. If it fails then, systemd does not start the node.",
+                f"Check that what its commands ask (`systemctl cat {unit.name}`), such as a token, a server or a "
+                f"mount, answers as at the last start. Or, if {unit.of} does not need it, {remove}",
             )

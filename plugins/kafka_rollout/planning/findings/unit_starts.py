@@ -20,15 +20,21 @@ UNIT_NOT_STARTABLE = FindingCode(
 START_CONDITION = FindingCode(
     "START-CONDITION",
     WARNING,
-    "A command of the unit decides at each start whether systemd starts the node (ExecCondition=). Its next answer is "
-    "unknown.",
+    "A command of the unit (ExecCondition=, ExecStartPre=, ExecStartPost=), or a oneshot unit that it requires, "
+    "decides at each start whether the node runs after it. Its next result is unknown.",
 )
 UNIT_SETTINGS_UNKNOWN = FindingCode(
     "UNIT-SETTINGS-UNKNOWN",
     WARNING,
     "The unit of a node has settings that no check reads, and that can decide whether and with what systemd starts it.",
 )
-UNIT_START_CODES = (UNIT_NOT_STARTABLE, START_CONDITION, UNIT_SETTINGS_UNKNOWN)
+LISTENER_UNRESOLVED = FindingCode(
+    "LISTENER-UNRESOLVED",
+    BLOCKER,
+    "The host of a node cannot resolve a name in its listeners. The process has resolved it at its start, and the next "
+    "start cannot bind to it.",
+)
+UNIT_START_CODES = (UNIT_NOT_STARTABLE, START_CONDITION, LISTENER_UNRESOLVED, UNIT_SETTINGS_UNKNOWN)
 _TRANSIENT, _UNTIL_BOOT = "/run/systemd/transient/", "/run/systemd/system/"
 
 
@@ -68,12 +74,30 @@ def unit_start_findings(node: NodeSpec, host: HostState) -> Iterator[Finding]:
     if host.start_conditions:
         shown = [hide_credentials(one) for one in host.start_conditions]
         yield START_CONDITION.found(
-            f"{subject}, ExecCondition=",
-            f"{on} runs {few([f'`{one}`' for one in shown], limit=_SHOWN)} before each start (ExecCondition=). If it "
-            f"fails, systemd skips the start of node {node.node_id} without an error. It is not known what it returns "
-            "then.",
-            "Run the command as the user of the unit. If it does not return 0, correct what it names before the run. "
-            f"Or remove it from {host.unit}.",
+            f"{subject}, commands of {host.unit}",
+            f"{on} runs {few([f'`{one}`' for one in shown], limit=_SHOWN)} at each start (ExecCondition=, "
+            f"ExecStartPre=, ExecStartPost=). If one fails, systemd does not start node {node.node_id}, or stops it "
+            "again. It is not known what they return then.",
+            "Check that what each of them asks, such as a token, a server or a mount, answers as at the last start. "
+            f"Correct what does not, or remove the command from {host.unit}.",
+            covers=shown,
+        )
+    for name in host.unresolved_listeners:
+        yield LISTENER_UNRESOLVED.found(
+            f"{subject}, {name}",
+            f"`listeners` of node {node.node_id} has the name {name}, and host {host.name} cannot resolve it any more. "
+            "The next start cannot bind to it and ends, also after a rollback.",
+            f"Let host {host.name} resolve {name}, for example by a line in /etc/hosts, or write the address into "
+            "`listeners`. Then plan again.",
+        )
+    if host.newer_settings:
+        shown = [hide_credentials(one) for one in host.newer_settings]
+        yield UNIT_SETTINGS_UNKNOWN.found(
+            f"{subject}, changed settings of {host.unit}",
+            f"Files of {on} were changed after node {node.node_id} was started, with the settings "
+            f"{few([f'`{one}`' for one in shown], limit=_SHOWN)}. The process does not show what they do to a start.",
+            f"Compare the files (`systemctl cat {host.unit}`) with what they were. If no change can keep Java from "
+            "starting, no action is needed: the approval of the plan accepts them.",
             covers=shown,
         )
     if host.unknown_settings:

@@ -19,6 +19,7 @@ def read(own: dict[str, str], **units: dict[str, str] | None) -> HostState:
 
 
 BLOCKED, WARNED = [("REQUIRED-UNIT-DOWN", "blocker")], [("REQUIRED-UNIT-DOWN", "warning")]
+AGAIN = [("START-CONDITION", "warning")]
 
 
 @pytest.mark.parametrize(
@@ -29,7 +30,8 @@ BLOCKED, WARNED = [("REQUIRED-UNIT-DOWN", "blocker")], [("REQUIRED-UNIT-DOWN", "
         ("BindsTo", {"LoadState": "masked"}, BLOCKED),
         ("Requires", {"ActiveState": "failed", "Result": "exit-code"}, WARNED),
         ("BindsTo", {"ActiveState": "inactive"}, WARNED),
-        ("Requires", {"ActiveState": "inactive", "Type": "oneshot", "Result": "success"}, []),
+        ("Requires", {"ActiveState": "inactive", "Type": "oneshot", "Result": "success"}, AGAIN),
+        ("Requires", {"ActiveState": "active", "Type": "oneshot", "Result": "success"}, []),
         ("Requires", {"ActiveState": "failed", "Type": "oneshot", "Result": "exit-code"}, WARNED),
         ("Requires", {"ActiveState": "inactive", "ConditionResult": "no"}, []),
         ("Requires", {"ActiveState": "reloading"}, []),

@@ -11,7 +11,7 @@ from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.planning.findings.stops import stop_findings
 from kafka_rollout.planning.findings.unit_starts import unit_start_findings
 from kafka_rollout.releases.facts import Release
-from tests.fakes.host import FakeHost
+from tests.fakes.host import CONFIGURATION, FakeHost
 from tests.unit.nodes.runtimes.test_service import NODE, runtime_on
 
 R431 = Release(4, 3, 1)
@@ -78,6 +78,54 @@ def test_a_condition_of_the_start_is_shown_without_credentials() -> None:
     assert "https://flags/maintenance" in condition.sentence
     assert "Pa55w0rd" not in f"{condition.sentence} {condition.covers}"
     assert shown(FakeHost(jvm=f"env \narg java\narg -Da=b c\nshow {line.replace('=no', '=yes')}")) == []
+
+
+@pytest.mark.parametrize(
+    ("setting", "command", "is_uncertain"),
+    [
+        ("ExecStartPre", "/usr/local/bin/fetch-keystore --from vault", True),
+        ("ExecStartPost", "/usr/local/bin/register-node", True),
+        ("ExecStartPre", "/bin/sh -c until nc -z ldap 636; do sleep 1; done", True),
+        ("ExecStartPre", "/bin/sh -c mkdir -p /run/kafka && chown $(id -u kafka) /run/kafka", True),
+        ("ExecStartPre", "/bin/sh -c mkdir -p /run/kafka && chown kafka /run/kafka", False),
+        ("ExecStartPre", "/usr/bin/install -d -o kafka /run/kafka", False),
+        ("ExecStartPre", "/opt/kafka/bin/kafka-storage.sh info -c /etc/kafka/x", False),
+    ],
+)
+def test_a_command_of_the_site_is_a_condition_of_the_start_and_one_that_prepares_folders_is_none(
+    setting: str, command: str, is_uncertain: bool
+) -> None:
+    line = f"{setting}={COMMAND.format(command, 'no')}\n"
+    state = runtime_on(FakeHost(jvm=f"env \narg java\narg -Da=b c\nshow {line}")).host(NODE, [R431])
+    conditions = [one for one in unit_start_findings(NODE, state) if one.code == "START-CONDITION"]
+    assert [command in one.sentence for one in conditions] == [True] * is_uncertain
+
+
+def test_what_changed_in_the_unit_since_the_start_of_the_process_is_not_proved_by_it() -> None:
+    unit, drop_in = "/etc/systemd/system/kafka.service", "/etc/systemd/system/kafka.service.d/hardening.conf"
+    text = (
+        f"# {unit}\n[Service]\nType=simple\nLimitNOFILE=100000\nExecStart=/x\n\n"
+        f"# {drop_in}\n[Service]\nMemoryDenyWriteExecute=yes\nLimitAS=1G\nSyslogIdentifier=kafka\n"
+    )
+    started = int(runtime_on(FakeHost()).unit(NODE).started_at or 0)
+    older, newer = f"{started}/{started}", f"{started - 9}/{started + 1}"
+    host = FakeHost(unit_text=text, changed={unit: older, drop_in: newer})
+    (warning,) = found(host)
+    assert (warning.code, warning.severity.value) == ("UNIT-SETTINGS-UNKNOWN", "warning")
+    assert warning.covers == ("LimitAS=1G", "MemoryDenyWriteExecute=yes")
+    assert found(replace(host, changed={unit: older, drop_in: older})) == []
+    (unread,) = found(replace(host, changed={drop_in: older}))
+    assert unread.covers == ("LimitNOFILE=100000", "Type=simple")
+
+
+def test_a_name_of_a_listener_that_the_host_has_forgotten_stops_the_plan() -> None:
+    listeners = "listeners=OLD://broker-old.corp:9092,NEW://broker.corp:9093,ALL://:9094,ONE://10.0.0.1:9095"
+    host = FakeHost(unresolved=["broker-old.corp"])
+    host.files[CONFIGURATION] = f"node.id=1\nlog.dirs=/data\n{listeners}\n"
+    (blocker,) = found(host)
+    assert (blocker.code, blocker.severity.value) == ("LISTENER-UNRESOLVED", "blocker")
+    assert "has the name broker-old.corp, and host" in blocker.sentence
+    assert found(replace(host, unresolved=())) == []
 
 
 def test_a_condition_is_one_of_the_commands_before_a_start() -> None:

@@ -133,7 +133,7 @@ class UnitOptions:
     search: str = ""
     """ExecSearchPath, which is PATH if the environment has none."""
     commands: tuple[str, ...] = ()
-    """ExecStart, ExecStartPre and ExecCondition, as systemd shows them."""
+    """ExecStart, ExecStartPre, ExecStartPost and ExecCondition, as systemd shows them."""
 
 
 def _options(text: TextFile) -> Iterator[str]:
@@ -335,7 +335,7 @@ def read_next_start(
     """
     service = service_of(node)
     before = [one for one in unit.commands if one.startswith(("ExecStartPre=", "ExecCondition="))]
-    command = " ; ".join(shown_commands("\n".join(one for one in unit.commands if one not in before)))
+    command = " ; ".join(shown_commands("\n".join(one for one in unit.commands if one.startswith("ExecStart="))))
     prepares = " ; ".join(shown_commands("\n".join(before)))
     start = STARTS_KAFKA.search(command)
     link = "" if service.package else service.symlink

@@ -49,11 +49,15 @@ def read_required_units(commands: HostCommands, node: NodeSpec) -> tuple[Require
             settings=settings,
             load_state=shown[name]["LoadState"],
             active_state=shown[name]["ActiveState"],
-            is_done=shown[name].get("ConditionResult") == "no"
-            or (shown[name].get("Type") == "oneshot" and shown[name].get("Result") == "success"),
+            is_done=shown[name].get("ConditionResult") == "no" or _has_succeeded(shown[name]),
+            runs_again=_has_succeeded(shown[name]) and shown[name]["ActiveState"] == "inactive",
         )
         for name, (of, settings) in found.items()
     )
+
+
+def _has_succeeded(unit: Mapping[str, str]) -> bool:
+    return unit.get("Type") == "oneshot" and unit.get("Result") == "success" and unit.get("ConditionResult") != "no"
 
 
 def _required_by(unit: Mapping[str, str]) -> dict[str, tuple[str, ...]]:

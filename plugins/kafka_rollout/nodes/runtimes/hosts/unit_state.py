@@ -13,7 +13,7 @@ import shlex
 import stat
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import PurePosixPath
 from typing import TypeVar
@@ -41,9 +41,17 @@ from kafka_rollout.model.host_state import (
 from kafka_rollout.model.jvm_options import NextOptions
 from kafka_rollout.model.log_directories import log_directories, metadata_directory
 from kafka_rollout.model.node_log import READ_LINES, can_be_read
+from kafka_rollout.model.quorum_addresses import names_of_listeners
+from kafka_rollout.model.start_conditions import find_conditions
 from kafka_rollout.model.starts import MAIN_CLASS, overrides_of
 from kafka_rollout.model.topology import NodeSpec, ServiceSpec
-from kafka_rollout.model.unit_settings import UnitSetting, find_stop_actions, find_unknown, parse_settings
+from kafka_rollout.model.unit_settings import (
+    UnitSetting,
+    find_stop_actions,
+    find_unknown,
+    find_unproved,
+    parse_settings,
+)
 from kafka_rollout.nodes.runtimes.claim_files import CLOSED, OPEN, join_claims
 from kafka_rollout.nodes.runtimes.hosts.closed_paths import read_closed_paths
 from kafka_rollout.nodes.runtimes.hosts.commands import (
@@ -66,6 +74,7 @@ from kafka_rollout.nodes.runtimes.hosts.loaded_files import read_reload
 from kafka_rollout.nodes.runtimes.hosts.logging_files import read_logging_files
 from kafka_rollout.nodes.runtimes.hosts.login_files import read_key_tabs
 from kafka_rollout.nodes.runtimes.hosts.logs import read_journal, read_log_tail
+from kafka_rollout.nodes.runtimes.hosts.names import find_unresolved
 from kafka_rollout.nodes.runtimes.hosts.next_java import NextJava, find_next_java
 from kafka_rollout.nodes.runtimes.hosts.open_files import read_open_files
 from kafka_rollout.nodes.runtimes.hosts.option_sources import ScriptsOfStart, UnitOptions, read_next_start
@@ -150,9 +159,8 @@ _IN_PATTERN = (
 ARGUMENTS = (
     "LC_ALL=C systemctl show --property=Environment --value {unit} | sed 's/^/env /'; "
     "LC_ALL=C systemctl show-environment | sed 's/^/all /'; "
-    "LC_ALL=C systemctl show --property=ExecStart,ExecStartPre,ExecCondition,ExecSearchPath {unit} | sed 's/^/show /'; "
-    + _PROCESS
-    + "tr '\\0' '\\n' 2>/dev/null </proc/$pid/cmdline | sed 's/^/arg /'; "
+    "LC_ALL=C systemctl show --property=ExecStart,ExecStartPre,ExecStartPost,ExecCondition,ExecSearchPath {unit} | "
+    "sed 's/^/show /'; " + _PROCESS + "tr '\\0' '\\n' 2>/dev/null </proc/$pid/cmdline | sed 's/^/arg /'; "
     'age=$(ps -o etimes= -p "$pid" 2>/dev/null) && echo "started $(date +%s)" $age; '
     + WALK.replace("{", "{{").replace("}", "}}")
     + "LC_ALL=C systemctl show --property=EnvironmentFiles --value {unit} | "
@@ -393,7 +401,7 @@ def read_host(
     required_units = read_required_units(commands, node)
     needs_reload = "NeedDaemonReload=yes" if unit.needs_reload else read_reload(commands, node)
     mounts = read_unit_mounts(commands, node)
-    settings, settings_problem = _read_or_unknown(lambda: () if unit.masked else _read_settings(commands, node))
+    settings, settings_problem = _read_or_unknown(lambda: () if unit.masked else _read_settings(commands, node, unit))
     free = values.get("free", "")
     facts = read_facts(commands, node, libs, unit.pid, now)
     free_bytes = int(free) if free.isdigit() else None
@@ -404,6 +412,7 @@ def read_host(
     options = read_unit_options(commands, node)
     start = read_next_start(commands, node, releases or (None,), options)
     config = {} if denied else read_config()
+    unresolved, names_problem = _read_or_unknown(lambda: _read_unresolved(commands, node, config))
     link, start_paths, start_paths_problem = _start_paths(
         commands,
         node,
@@ -481,6 +490,7 @@ def read_host(
         f"which packages are held ({held_problem})": installs and held is None,
         f"the states of its packages ({unfinished_problem})": unfinished is None,
         f"where a start writes ({writes_problem})": writes is None,
+        f"whether it resolves the names of its listeners ({names_problem})": unresolved is None,
         f"the journal of {service.unit}": _journal_problem(commands, node) != "",
         **_unknown_of_process(unit, facts, denied),
         **_unknown_of_releases(service, installed, brought, facts),
@@ -513,8 +523,10 @@ def read_host(
         can_start=unit.can_start is not False or unit.masked,
         is_transient=unit.is_transient is True,
         unit_file="" if unit.masked else unit.file,
-        start_conditions=_commands_of(options, "ExecCondition="),
+        start_conditions=find_conditions(_commands_of(options, "ExecCondition=", "ExecStartPre=", "ExecStartPost=")),
+        unresolved_listeners=unresolved or (),
         unknown_settings=find_unknown(settings or ()),
+        newer_settings=find_unproved(settings or ()),
         stop_actions=find_stop_actions(settings or (), unit.kill_signal),
         needs_reload=needs_reload or "",
         mounts=mounts or (),
@@ -583,6 +595,11 @@ def _read_or_unknown(read: Callable[[], tuple[_Read, ...]]) -> tuple[tuple[_Read
         return read(), ""
     except (TransientError, RefusedError) as error:
         return None, error.sentence.removesuffix(".")
+
+
+def _read_unresolved(commands: HostCommands, node: NodeSpec, config: Mapping[str, str]) -> tuple[str, ...]:
+    names = names_of_listeners(config)
+    return find_unresolved(commands, node, names) if names else ()
 
 
 def _start_paths(
@@ -818,7 +835,7 @@ def _commands_of(options: UnitOptions, *settings: str) -> tuple[str, ...]:
     return tuple(put_in(command, options.variables) for command in found)
 
 
-def _read_settings(commands: HostCommands, node: NodeSpec) -> tuple[UnitSetting, ...]:
+def _read_settings(commands: HostCommands, node: NodeSpec, unit: UnitState) -> tuple[UnitSetting, ...]:
     """Raises TransientError or RefusedError if the host does not show the files of the unit."""
     service = service_of(node)
     done = commands.run(node, ["systemctl", "cat", service.unit])
@@ -828,7 +845,12 @@ def _read_settings(commands: HostCommands, node: NodeSpec) -> tuple[UnitSetting,
             f"`systemctl cat {service.unit}` on host {service.host} failed: {done.problem}.",
             remedy="Let the SSH user read the files of the unit.",
         )
-    return tuple(parse_settings(done.out))
+    settings = tuple(parse_settings(done.out))
+    if unit.started_at is None or not (files := tuple(dict.fromkeys(one.file or unit.file for one in settings))):
+        return settings
+    times = parse_times(commands.run(node, ["stat", "--dereference", "--format=%Y/%Z%n", *files]).out)
+    older = {file for file in files if times.get(file, math.inf) <= unit.started_at}
+    return tuple(replace(one, is_newer=(one.file or unit.file) not in older) for one in settings)
 
 
 def _denied(
@@ -1072,6 +1094,12 @@ def _overrides_of(process: Sequence[str], options: UnitOptions, start: ScriptsOf
     return next_overrides(process, written, start.wrapper_lines(options.variables))
 
 
+def parse_times(shown: str) -> dict[str, float]:
+    """Return path → the later time of its content and its inode (epoch s), as `stat` prints them for `%Y/%Z%n`."""
+    matches = filter(None, map(_TIMES.fullmatch, shown.splitlines()))
+    return {match[3]: max(float(match[1]), float(match[2])) for match in matches}
+
+
 def read_start_files(commands: HostCommands, node: NodeSpec, config: Mapping[str, str]) -> tuple[StartFile, ...]:
     """Return the files that the unit's next start reads, with the later time of their content and their inode.
 
@@ -1102,11 +1130,7 @@ def read_start_files(commands: HostCommands, node: NodeSpec, config: Mapping[str
     if not kinds:
         return ()
     done = commands.run(node, ["stat", "--dereference", "--format=%Y/%Z%n", *kinds])
-    changed = {
-        match[3]: max(float(match[1]), float(match[2]))
-        for match in map(_TIMES.fullmatch, done.out.splitlines())
-        if match
-    }
+    changed = parse_times(done.out)
     absent = {path for path in kinds if f"'{path}': {MISSING}" in done.err}
     if MAIN_CLASS in arguments and _overrides_of(arguments, options, start) != overrides_of(arguments):
         of_unit = [
