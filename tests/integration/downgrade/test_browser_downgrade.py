@@ -76,7 +76,7 @@ def test_a_person_takes_a_cluster_back_and_reads_what_is_lost_before_and_after(
     assert finalized(cluster, cluster.spec.nodes[0])["metadata.version"] == 25
     no_lock_left(airflow, cluster)
     own = console(page, airflow, cluster.spec.name)
-    expect(own.get_by_text("Downgrade 4.3.1 → 4.0.1", exact=True)).to_be_visible()
+    expect(own.get_by_text("Downgrade 4.3.1 → 4.0.1 · started by")).to_be_visible()
     with page.context.expect_page() as opened:
         own.get_by_role("link", name="report").click()
     report = opened.value

@@ -78,8 +78,8 @@ def test_a_person_changes_single_features_and_reads_what_became_of_each(
     no_lock_left(airflow, cluster)
 
     own = console(page, airflow, "levels")
-    expect(own).to_contain_text(run.run_id)
-    expect(own.get_by_text("Features, on 4.3.1", exact=True)).to_be_visible()
+    expect(own.get_by_text("Features, on 4.3.1 · started by")).to_be_visible()
+    expect(own).to_contain_text("· run 1")
     expect(own.get_by_text("finalized: metadata.version 30")).to_be_visible()
     with page.context.expect_page() as opened:
         own.get_by_role("link", name="report").click()

@@ -249,7 +249,7 @@ def the_roll_goes_on(page: Page, run: Run, tmp_path: Path) -> None:
     page.screenshot(path=tmp_path / "graph.png")
 
     own = console(page, run.airflow, run.cluster.spec.name)
-    expect(own.get_by_text("Upgrade 3.9.1 → 4.3.1", exact=True)).to_be_visible()
+    expect(own.get_by_text("Upgrade 3.9.1 → 4.3.1 · started by anna")).to_be_visible()
     working = own.locator(".node").filter(has_text=re.compile("stopping|stopped|starting|catching up"))
     expect(working.first).to_be_visible(timeout=TASKS_MS)
     expect(own.get_by_text("anna approved the upgrade. Reason: a quiet evening")).to_be_visible()
