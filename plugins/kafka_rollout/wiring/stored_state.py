@@ -84,7 +84,8 @@ def _row_without_inventory(
     status = build_status(name, found.runs, found.lock, now, problem=found.problem)
     row = row_of_runs(name, status, found.runs, catalogue, now)
     waits = f" Then: {status.next_action}" if status.needs_human else ""
-    return replace(row, needs_human=True, next_action=f"Correct the inventory of this cluster.{waits}")
+    needed = f"Correct the inventory of this cluster.{waits}"
+    return replace(row, needs_human=True, why=needed, next_action=needed)
 
 
 def observe_now(

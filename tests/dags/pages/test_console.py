@@ -100,8 +100,8 @@ def test_a_run_is_shown_while_the_inventory_of_its_cluster_cannot_be_read(
     assert (kafka.json()["state"], kafka.json()["problem"]) == (None, NO_INVENTORY)
     assert (options.status_code, options.json()["detail"]) == (503, NO_INVENTORY)
     (row,) = rows.json()["rows"]
-    assert (row["cluster"], row["needs_human"], row["running"]) == ("orders", True, True)
-    assert row["cells"][2].startswith("Correct the inventory of this cluster. Then: ")
+    assert (row["cluster"], row["needs_human"]) == ("orders", True)
+    assert row["why"].startswith("Correct the inventory of this cluster. Then: ")
 
 
 def test_a_broken_inventory_tells_nothing_to_a_user_without_a_right_to_the_dags_of_its_cluster(
