@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -23,7 +24,7 @@ MOST = 20_000
 @pytest.fixture(scope="module")
 def plan() -> Plan:
     """Java is too old everywhere, 300 topics have one replica, and every node gets a line of configuration."""
-    spec = cluster(controllers=range(1, 6), brokers=range(101, 1101))
+    spec = replace(cluster(controllers=range(1, 6), brokers=range(101, 1101)), snapshot_interval_s=600.0)
     alone = tuple(partition(f"topic-{number}", 0, [101 + number]) for number in range(300))
     old = {node.node_id: 11 for node in spec.nodes}
     seen = observation(state(spec, partitions=alone), cluster=spec, configs={n: {} for n in old}, java=old)
