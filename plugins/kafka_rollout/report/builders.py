@@ -65,7 +65,6 @@ from kafka_rollout.run.events import (
 from kafka_rollout.run.left_open import find_open_differences
 from kafka_rollout.run.projections.nodes import cover_node_steps
 from kafka_rollout.run.proofs import (
-    NO_TRAFFIC,
     NODE_ACTS,
     find_open_gate,
     find_race,
@@ -93,6 +92,7 @@ from kafka_rollout.run.step_events import (
     SnapshotLoaded,
     Started,
     TrafficCompared,
+    TrafficNotFound,
     Trimmed,
     Validated,
 )
@@ -121,7 +121,9 @@ def record_traffic(ports: ClusterPorts, verdict: TrafficVerdict) -> CoveredVerdi
 def record_no_traffic(ports: ClusterPorts) -> None:
     """Record that there is no test traffic, if a call was killed while it started some."""
     if has_open_traffic(ports.run.events()):
-        ports.run.record(StepEnded(step=START_TRAFFIC, outcome=StepOutcome.SKIPPED, reason=NO_TRAFFIC))
+        why = "There is no test traffic: the call that began to start it has ended before."
+        ports.run.record(TrafficNotFound())
+        ports.run.record(StepEnded(step=START_TRAFFIC, outcome=StepOutcome.SKIPPED, reason=why))
 
 
 def build_report(run: Run, *, dry_run: bool = False, proofs: Sequence[GateKind] = ()) -> RunReport:

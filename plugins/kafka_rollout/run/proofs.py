@@ -28,12 +28,11 @@ from kafka_rollout.run.step_events import (
     Started,
     Stopping,
     TrafficCompared,
+    TrafficNotFound,
 )
 from kafka_rollout.run.traffic import OF_TRAFFIC
 from kafka_rollout.run.view import CHANGES
 
-NO_TRAFFIC = "There is no test traffic: the call that began to start it has ended before."
-"""Why the start of the test traffic ends as skipped, after it was looked for."""
 NODE_ACTS = (Stopping, Started, OfflineStopping, LiveLowered)
 _ANY_CHANGE = (*CHANGES, Started)
 
@@ -168,18 +167,16 @@ def has_open_traffic(events: Sequence[Event]) -> bool:
     was_not_started = False
     for event in reversed(events):
         match event:
-            case TrafficCompared():
+            case TrafficCompared() | TrafficNotFound():
                 return False
             case StepEnded(step=events_of_run.START_TRAFFIC, outcome=StepOutcome.DONE):
                 return True
             case StepEnded(step=events_of_run.START_TRAFFIC):
-                if event.reason == NO_TRAFFIC:
-                    return False
                 was_not_started = True
-            case StepBegan(step=events_of_run.START_TRAFFIC) if was_not_started:
-                was_not_started = False
             case StepBegan(step=events_of_run.START_TRAFFIC):
-                return True
+                if not was_not_started:
+                    return True
+                was_not_started = False
     return False
 
 

@@ -442,6 +442,10 @@ class TrafficCompared(Event, kind="ledger"):
     verdict: CoveredVerdict
 
 
+class TrafficNotFound(Event, kind="no-traffic"):
+    """There is no process of the test traffic that a killed call can have started."""
+
+
 class TrafficChecked(Event, kind="traffic-so-far"):
     """The test traffic so far was compared, before a step that cannot be undone."""
 
