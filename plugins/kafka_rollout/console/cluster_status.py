@@ -212,7 +212,8 @@ class RunState:
 
     @property
     def name(self) -> str:
-        return f"run {self.number or self.run_id}"
+        """What follows the word *run*, and --run: its number, or its id before its first event."""
+        return str(self.number or self.run_id)
 
     @property
     def current_end(self) -> RunEnd | None:
@@ -618,7 +619,7 @@ def _must_be_signed(run: RunState) -> bool:
 
 
 def _next_action(cluster: str, run: RunState, phase: Phase, asked: Asked | None, dag_id: str) -> str:
-    where = f"--cluster {cluster} --{run.name}"
+    where = f"--cluster {cluster} --run {run.name}"
     if run.problem:
         return f"Check the history: `kafka-rollout runs report {where}`."
     if asked is not None and asked.terminal is not None:
@@ -626,7 +627,7 @@ def _next_action(cluster: str, run: RunState, phase: Phase, asked: Asked | None,
     if asked is not None:
         return f"Open the page of the cluster in Airflow and answer: {', '.join(asked.options)}."
     continues = (
-        f"Clear {run.view.cleared} of {run.name} of the DAG {dag_id} in Airflow"
+        f"Clear {run.view.cleared} of run {run.name} of the DAG {dag_id} in Airflow"
         if dag_id and run.view.state_in_airflow != "deleted"
         else f"Continue with `kafka-rollout {run.command} {where}{_more_words(run)}`"
     )

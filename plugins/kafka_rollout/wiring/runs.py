@@ -46,6 +46,7 @@ from kafka_rollout.run.events import (
 from kafka_rollout.run.projections.runs import find_dag_id, find_stop
 from kafka_rollout.run.store.history import ReadHistory, list_asking_runs, list_run_versions
 from kafka_rollout.run.store.opening import database_of, open_lock, open_run
+from kafka_rollout.run.store.run_names import find_number
 from kafka_rollout.run.view import RunView
 
 _RUNS_READ = 50  # to find those that the reader can read, and the newest one that is not a plan or a dry run
@@ -161,7 +162,8 @@ def read_run_status(cluster: str, run_id: str, settings: Settings) -> tuple[Clus
     lock = open_lock(settings).holder(cluster)
     run = replace(read_run(cluster, run_id, settings)[0], has_lock=lock is not None and lock.holder == run_id)
     run = with_process(cluster, run, settings)
-    number = None if lock is None else open_run(cluster, lock.holder, settings).number
+    with database_of(settings).reading() as connection:
+        number = None if lock is None else find_number(connection, cluster, lock.holder)
     return status_of(cluster, run, lock, time.time(), number=number), run
 
 

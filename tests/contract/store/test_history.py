@@ -30,7 +30,7 @@ from kafka_rollout.run.events import Approval, ApprovalOf, Decision, Unknown, ev
 from kafka_rollout.run.step_events import GateChecked, LogSeen
 from kafka_rollout.run.store.event_json import decode
 from kafka_rollout.run.store.history import SqlRunStore, list_run_versions, list_runs
-from kafka_rollout.run.store.run_names import find_run_id
+from kafka_rollout.run.store.run_names import find_number, find_run_id, name_run
 from kafka_rollout.run.store.tables import before_stops, events, plans, runs
 from tests.contract.store.conftest import Store
 from tests.paths import ROOT
@@ -405,6 +405,13 @@ def test_a_run_is_called_by_its_number_which_each_cluster_counts(store: Store) -
     assert [find_run_id(store.database(), cluster, "1") for cluster in ("other", "demo")] == [None, ids[0]]
     for name in ("4", "0", "-1", "²", "9" * 40, "manual__b"):
         assert find_run_id(store.database(), "demo", name) is None, name
+
+
+def test_who_reads_the_name_of_a_run_creates_no_run(store: Store) -> None:
+    with store.database().reading() as connection:
+        names = find_number(connection, "demo", "manual__a"), name_run(connection, "demo", "manual__a")
+    assert names == (None, "manual__a")
+    assert store.run("manual__b").number == 1, "the other one took no number"
 
 
 def test_runs_that_are_created_at_the_same_time_have_different_numbers(store: Store) -> None:

@@ -43,7 +43,8 @@ def unlock(
     or of which this one was restored from a backup. If the other run goes on, it is refused at its
     next stop after a run of this database has claimed a node.
     """
-    from kafka_rollout.run.store.opening import open_lock, open_run
+    from kafka_rollout.run.store.opening import database_of, open_lock
+    from kafka_rollout.run.store.run_names import name_run
     from kafka_rollout.wiring.runs import record_broken
 
     settings = Settings.from_environment()
@@ -63,8 +64,12 @@ def unlock(
         of_nodes = [{"node": one.node_id, "run": one.run_id, "database": one.database} for one in taken]
         show.print_json({"cluster": cluster, "broken": broken, "taken_over": of_nodes, "unread": sorted(silent)})
         return
-    held = "" if lease is None else open_run(spec.name, lease.holder, settings).number
-    show.say("No run held the lock." if lease is None else f"The lock of run {held} ({lease.purpose}) was broken.")
+    if lease is None:
+        show.say("No run held the lock.")
+    else:
+        with database_of(settings).reading() as connection:
+            held = name_run(connection, spec.name, lease.holder)
+        show.say(f"The lock of run {held} ({lease.purpose}) was broken.")
     for one in taken:
         show.say(f"Node {one.node_id} was taken over from run {one.run_id} of database {one.database}.")
     for node_id, why in silent.items():

@@ -12,9 +12,13 @@ _DIGITS = 9  # of a number that the column can have at most
 
 def name_run(connection: Connection, cluster: str, run_id: str) -> str:
     """Return the number of a run, to follow the word *run*; of a run without a row in this database its id."""
+    return str(find_number(connection, cluster, run_id) or run_id)
+
+
+def find_number(connection: Connection, cluster: str, run_id: str) -> int | None:
+    """Return the number of a run; None for one without a row in this database. It creates none."""
     query = select(runs.c.number).where(runs.c.cluster == cluster, runs.c.run_id == run_id)
-    found = connection.execute(query).scalar_one_or_none()
-    return run_id if found is None else str(found)
+    return connection.execute(query).scalar_one_or_none()
 
 
 def find_run_id(database: Database, cluster: str, name: str) -> str | None:
