@@ -17,6 +17,11 @@ def few(things: Iterable[object], *, limit: int = 4) -> str:
     return f"{', '.join(texts[:limit])} and {len(texts) - limit} more"
 
 
+def few_quoted(texts: Iterable[str], *, limit: int = 20) -> str:
+    """Return as `few`, each text in back quotes, as commands and settings are shown."""
+    return few((f"`{text}`" for text in texts), limit=limit)
+
+
 def few_sentences(sentences: Iterable[str], *, limit: int = 20, rest: str = "And {} more.") -> str:
     """Return the first `limit` sentences in their order, and `rest` with the number of the others."""
     texts = list(sentences)

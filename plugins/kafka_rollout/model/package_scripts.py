@@ -15,8 +15,6 @@ from typing import NamedTuple
 
 from kafka_rollout.model.file_access import Use, is_permitted
 
-FOLDERS = "folders"
-"""Name of a script that is none: the folders that rpm gives their owner and mode with each installation."""
 _CHANGES = re.compile(
     r"\b(chown|chgrp|chmod|setfacl|chcon|restorecon|chattr|dpkg-statoverride|usermod|userdel|deluser|gpasswd)\b"
     r"|\binstall\b.*\s-\w*[ogmd]"

@@ -229,11 +229,11 @@ class RunTerms:
 
     pace: Pace
     soak_s: float
-    """What the pace meant in this cluster when the plan was made."""
+    """As in PaceNumbers, as the cluster had them for the pace when the plan was made."""
     checks: int
-    """What the pace meant in this cluster when the plan was made."""
+    """As in PaceNumbers."""
     interval_s: float
-    """What the pace meant in this cluster when the plan was made."""
+    """As in PaceNumbers."""
     gate_timeout_s: float
     rehearse: bool
     """The change was tried on a copy first."""

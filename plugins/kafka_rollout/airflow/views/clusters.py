@@ -192,12 +192,13 @@ def _fleet_line(row: FleetRow) -> dict[str, Any]:
     """Return a row in five cells: cluster, state, why and since when, release, health."""
     text = dict(zip((column.id for column in COLUMNS), cells(row), strict=True))
     is_open = row.needs_human or bool(row.in_progress)
+    action = "" if row.next_action == NO_ACTION else row.next_action
     shown = {name: getattr(row, name) for name in ("cluster", "needs_human", "tone", "since", "done")}
     return {
         **shown,
         "state": "" if row.phase is Phase.IDLE else text["state"],
         "is_open": is_open,
-        "why": row.why.replace(f"{row.cluster}: ", "") if is_open else row.next_action.replace(NO_ACTION, ""),
+        "why": row.why.replace(f"{row.cluster}: ", "") if is_open else action,
         "release": row.way or text["release"],
         "health": "ok" if row.problems == () else text["health"],
         "health_tone": row.health or Tone.SOFT,

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kafka_rollout.base.findings import WARNING, Finding, FindingCode
-from kafka_rollout.base.wording import few
+from kafka_rollout.base.wording import few_quoted
 from kafka_rollout.model.host_state import HostState
 from kafka_rollout.model.node_log import hide_credentials
 from kafka_rollout.model.topology import NodeSpec
 
-_SHOWN = 20
 PACKAGE_CHANGES_ACCESS = FindingCode(
     "PACKAGE-CHANGES-ACCESS",
     WARNING,
@@ -27,7 +26,7 @@ def package_script_findings(node: NodeSpec, host: HostState) -> Iterator[Finding
         yield PACKAGE_CHANGES_ACCESS.found(
             subject,
             f"{host.unit} on host {host.name} runs as user {closing.user}, and the packages of Kafka have lines that "
-            f"can close paths of node {node.node_id} to it: {few([f'`{one}`' for one in shown], limit=_SHOWN)}. An "
+            f"can close paths of node {node.node_id} to it: {few_quoted(shown)}. An "
             "installation runs them after the stop, and so does a rollback. The node does not start if they do.",
             f"Check each line. If one takes a path from {closing.user}, let the unit run as the owner that the line "
             "sets (User=), or use a folder that no package names. Otherwise no action is needed: the approval of the "

@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from kafka_rollout.base.findings import BLOCKER, WARNING, Finding, FindingCode
-from kafka_rollout.base.wording import few
+from kafka_rollout.base.wording import few, few_quoted
 from kafka_rollout.model.host_state import HostState
 from kafka_rollout.model.jvm_options import NextOptions, ScriptLine
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.start_scripts import StartScripts
 
-_SHOWN = 20
 START_SCRIPT_EDITED = FindingCode(
     "START-SCRIPT-EDITED",
     (WARNING, BLOCKER),
@@ -69,7 +68,7 @@ def _where(options: NextOptions, then: str) -> str:
 
 
 def _shown(lines: Sequence[ScriptLine]) -> str:
-    return few([f"`{one}`" for one in lines], limit=_SHOWN)
+    return few_quoted(map(str, lines))
 
 
 def _why_unknown(scripts: StartScripts, host: HostState) -> str:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from kafka_rollout.base.findings import BLOCKER, WARNING, Finding, FindingCode
-from kafka_rollout.base.wording import few, nodes
+from kafka_rollout.base.wording import few, few_quoted, nodes
 from kafka_rollout.model.host_state import HostState, LinkUser, StoppedUnit
 from kafka_rollout.model.node_log import hide_credentials
 from kafka_rollout.model.signals import STOP_SCRIPT
@@ -158,7 +158,7 @@ def _by_result(node: NodeSpec, host: HostState) -> Iterable[Finding]:
         rest = "" if fails else f"Remove {shown[0].partition('=')[0]}= from the unit and its drop-ins"
         yield STOP_ACTS.found(
             f"node {node.node_id}, {shown[0].partition('=')[0]}=",
-            f"{because}, and {does}: {few([f'`{one}`' for one in shown], limit=_SHOWN)}. This happens while node "
+            f"{because}, and {does}: {few_quoted(shown, limit=_SHOWN)}. This happens while node "
             f"{node.node_id} is stopped"
             + ("." if is_of_host else ", and such a unit can start it before the installation, or change the host."),
             (rest or f"Add `SuccessExitStatus={status}` to [Service] of the unit")

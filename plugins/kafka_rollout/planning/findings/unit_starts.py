@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kafka_rollout.base.findings import BLOCKER, WARNING, Finding, FindingCode
-from kafka_rollout.base.wording import few
+from kafka_rollout.base.wording import few_quoted
 from kafka_rollout.model.host_state import HostState
 from kafka_rollout.model.node_log import hide_credentials
 from kafka_rollout.model.topology import NodeSpec
 
-_SHOWN = 20
 UNIT_NOT_STARTABLE = FindingCode(
     "UNIT-NOT-STARTABLE",
     (BLOCKER, WARNING),
@@ -31,8 +30,7 @@ UNIT_SETTINGS_UNKNOWN = FindingCode(
 LISTENER_UNRESOLVED = FindingCode(
     "LISTENER-UNRESOLVED",
     BLOCKER,
-    "The host of a node cannot resolve a name in its listeners. The process has resolved it at its start, and the next "
-    "start cannot bind to it.",
+    "The host of a node cannot resolve a name in its listeners, so the next start cannot bind to it.",
 )
 UNIT_START_CODES = (UNIT_NOT_STARTABLE, START_CONDITION, LISTENER_UNRESOLVED, UNIT_SETTINGS_UNKNOWN)
 _TRANSIENT, _UNTIL_BOOT = "/run/systemd/transient/", "/run/systemd/system/"
@@ -75,7 +73,7 @@ def unit_start_findings(node: NodeSpec, host: HostState) -> Iterator[Finding]:
         shown = [hide_credentials(one) for one in host.start_conditions]
         yield START_CONDITION.found(
             f"{subject}, commands of {host.unit}",
-            f"{on} runs {few([f'`{one}`' for one in shown], limit=_SHOWN)} at each start (ExecCondition=, "
+            f"{on} runs {few_quoted(shown)} at each start (ExecCondition=, "
             f"ExecStartPre=, ExecStartPost=). If one fails, systemd does not start node {node.node_id}, or stops it "
             "again. It is not known what they return then.",
             "Check that what each of them asks, such as a token, a server or a mount, answers as at the last start. "
@@ -85,7 +83,7 @@ def unit_start_findings(node: NodeSpec, host: HostState) -> Iterator[Finding]:
     for name in host.unresolved_listeners:
         yield LISTENER_UNRESOLVED.found(
             f"{subject}, {name}",
-            f"`listeners` of node {node.node_id} has the name {name}, and host {host.name} cannot resolve it any more. "
+            f"`listeners` of node {node.node_id} has the name {name}, and host {host.name} cannot resolve it now. "
             "The next start cannot bind to it and ends, also after a rollback.",
             f"Let host {host.name} resolve {name}, for example by a line in /etc/hosts, or write the address into "
             "`listeners`. Then plan again.",
@@ -95,7 +93,7 @@ def unit_start_findings(node: NodeSpec, host: HostState) -> Iterator[Finding]:
         yield UNIT_SETTINGS_UNKNOWN.found(
             f"{subject}, changed settings of {host.unit}",
             f"Files of {on} were changed after node {node.node_id} was started, with the settings "
-            f"{few([f'`{one}`' for one in shown], limit=_SHOWN)}. The process does not show what they do to a start.",
+            f"{few_quoted(shown)}. The process does not show what they do to a start.",
             f"Compare the files (`systemctl cat {host.unit}`) with what they were. If no change can keep Java from "
             "starting, no action is needed: the approval of the plan accepts them.",
             covers=shown,
@@ -104,7 +102,7 @@ def unit_start_findings(node: NodeSpec, host: HostState) -> Iterator[Finding]:
         shown = [hide_credentials(one) for one in host.unknown_settings]
         yield UNIT_SETTINGS_UNKNOWN.found(
             f"{subject}, {host.unit}",
-            f"{on} has settings that no check reads: {few([f'`{one}`' for one in shown], limit=_SHOWN)}. They can "
+            f"{on} has settings that no check reads: {few_quoted(shown)}. They can "
             f"decide whether and with what systemd starts node {node.node_id} after its stop.",
             "Read them in systemd.unit(5), systemd.service(5) and systemd.exec(5). If none keeps the next start from "
             "being as the last one, no action is needed: the approval of the plan accepts them.",

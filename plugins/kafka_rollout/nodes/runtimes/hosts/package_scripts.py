@@ -48,7 +48,7 @@ def read_closing_lines(
         shown = commands.run(node, line, within_s=package.timeout_s).out if line else ""
         if not _is_whole(shown):
             unread.append(f"the package of {release}")
-        names |= dict.fromkeys(one[8:] for one in shown.splitlines() if one.startswith("package "))
+        names |= dict.fromkeys(one.removeprefix("package ") for one in shown.splitlines() if one.startswith("package "))
         scripts += _scripts(shown, f" {release}")
     line = SCRIPTS_OF_INSTALLED.format(names=" ".join(map(shlex.quote, names)))
     shown = commands.run(node, line, within_s=LIST_S).out if names else ""
