@@ -207,7 +207,7 @@ def test_bad_input_is_one_sentence_that_names_it_and_leaves_nothing_behind(
         ("set --upgrade group.version:1 --downgrade group.version:0", "There are two requests for group.version"),
         ("set --upgrade group.version", "'group.version' is not in the form feature=level"),
         ("set --upgrade group.version:99999", "'group.version:99999' has a level above 32767"),
-        ("set --downgrade group:0,version:1", "'version:1' is not a feature name"),
+        ("set --downgrade group:0,9.version:1", "'9.version' is not a feature name"),
         ("set", "The request must contain either features or a release"),
         (
             "set --release-version 4.2.1 --downgrade group.version:0",
