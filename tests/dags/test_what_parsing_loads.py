@@ -24,9 +24,9 @@ for file in sys.argv[1:]:
 loaded = {name: module for name, module in sys.modules.items() if name not in known}
 print(*(name for name, module in loaded.items() if not hasattr(module, "__path__")), sep="\\n", file=sys.__stdout__)
 """
-# The inventory and the names of the releases are in the forms.
+# The inventory, the names of the releases and what was last seen are in the forms.
 NEEDED = {
-    *("kafka_rollout.clusters.inventory", "kafka_rollout.clusters.entries"),
+    *("kafka_rollout.clusters.inventory", "kafka_rollout.clusters.entries", "kafka_rollout.clusters.last_seen"),
     "kafka_rollout.nodes.metric_names",
     "kafka_rollout.releases.documents.catalogue",
 }

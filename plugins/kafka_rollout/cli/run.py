@@ -359,6 +359,7 @@ class ShellServices:
 
     def report(self, *, dry_run: bool) -> None:
         from kafka_rollout.wiring.runs import write_run_report
+        from kafka_rollout.wiring.stored_state import keep_last_seen
 
         plan = self.ports.run.load_plan()
         if dry_run and self.called is not None:  # its run can be carried out, with the same options
@@ -367,6 +368,7 @@ class ShellServices:
             options = {name: value for name, value in self.called.options.items() if name != "dry_run"}
             record_call(self.ports, replace(self.called, options=options))
         _, page, data = write_run_report(Run(self.ports, plan), dry_run=dry_run)
+        keep_last_seen(self.ports.cluster, self.ports.run.events(), self.settings)
         say(f"report: {page}", self.says)
         say(data, self.says)
         if plan.lowering is Lowering.OFFLINE and (

@@ -194,7 +194,7 @@ def _with_observation(row: FleetRow, facts: ClusterFacts, seen: Observation, cat
         row,
         releases=_counted(observed.releases.get(node.node_id) for node in spec.nodes),
         metadata_version=level,
-        metadata_version_name=None if level is None else _level_name(catalogue, level),
+        metadata_version_name=None if level is None else level_name(catalogue, level),
         builds=_builds(spec, observed, catalogue),
         problems=_problems(observed, _stopped(facts, observed.at)),
         observed=iso(observed.at),
@@ -217,7 +217,8 @@ def _counted(releases: Iterable[Release | None]) -> dict[str, int]:
     return {**{str(release): found[release] for release in known}, **more}
 
 
-def _level_name(catalogue: Catalogue, level: int) -> str | None:
+def level_name(catalogue: Catalogue, level: int) -> str | None:
+    """Return the name of a metadata.version; None if no release of the catalogue has it."""
     levels = (one for release in reversed(list(catalogue)) for one in catalogue.get(release).metadata_versions)
     return next((one.name for one in levels if one.level == level), None)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -15,8 +16,9 @@ from kafka_rollout.base.json_forms import from_json
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.client.security.client_security import ClientSecurity
 from kafka_rollout.clusters.inventory import list_readable_clusters, name_problems
+from kafka_rollout.clusters.last_seen import LastSeen, write_last_seen
 from kafka_rollout.console.cluster_status import RunState, build_status
-from kafka_rollout.console.fleet import ClusterFacts, FleetRow, LastCheck, fleet_row, row_of_runs
+from kafka_rollout.console.fleet import ClusterFacts, FleetRow, LastCheck, fleet_row, level_name, row_of_runs
 from kafka_rollout.console.option_details import (
     DowngradeOptions,
     OptionFacts,
@@ -31,7 +33,7 @@ from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.observation.cluster_ports import observe
 from kafka_rollout.releases.documents.catalogue import get_catalogue
-from kafka_rollout.releases.facts import Catalogue
+from kafka_rollout.releases.facts import METADATA_VERSION, Catalogue
 from kafka_rollout.report.check_report import Result
 from kafka_rollout.run.events import Event, Observed
 from kafka_rollout.run.projections.observations import Observation, newest_observation, observe_again, observed_of
@@ -95,6 +97,25 @@ def observe_now(
     with open_ports_to_read(spec, security_of(spec), settings) as ports:
         state = observe(ports)
     return replace(observed_of(state), at=state.observed_at)
+
+
+def keep_last_seen(spec: ClusterSpec, events: Iterable[Event], settings: Settings) -> None:
+    """Keep for the trigger forms what these events show that the cluster runs; nothing if no release is known."""
+    found = newest_observation(events)
+    if found is None:
+        return
+    seen = [found.observed.releases.get(node.node_id) for node in spec.nodes]
+    known = Counter(release for release in seen if release is not None)
+    level = found.observed.finalized.get(METADATA_VERSION)
+    name = "" if level is None else level_name(get_catalogue(settings), level) or str(level)
+    if known:
+        last = LastSeen(
+            at=max(found.observed.at, found.changed_at),
+            releases=known,
+            unknown=len(seen) - known.total(),
+            metadata_version=name,
+        )
+        write_last_seen(spec.name, last, settings)
 
 
 def _live(facts: ClusterFacts, live: Callable[[ClusterSpec], Observed]) -> ClusterFacts:

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.clusters.inventory import dump_cluster
+from kafka_rollout.clusters.last_seen import read_last_seen
 from kafka_rollout.coordinator_logs.comparison import ScanSummary
 from kafka_rollout.coordinator_logs.scan import ScanRequest, ScanResult
 from kafka_rollout.coordinator_logs.verdicts import evaluate_records
@@ -25,7 +27,7 @@ from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.store.opening import open_check_history
 from tests.dags.conftest import spec_with_homes
 from tests.dags.runs.dag_run import run_dag
-from tests.fakes.cluster import FakeCluster
+from tests.fakes.cluster import R391, FakeCluster
 from tests.fakes.ports import fake_ports
 from tests.records import alerts_of, scan_history
 from tools.demo.folder import PROJECT_ROOT
@@ -236,6 +238,9 @@ def test_a_check_is_kept_with_its_page_and_uses_the_scan_of_its_run(scans: Scans
     page = open_check_history("fake").page_of_run(run_id)
     assert page is not None
     assert "downgrade 3.9.1" in page
+    seen = read_last_seen("fake", Settings.from_environment())
+    assert seen is not None, "the trigger forms show it"
+    assert (set(seen.releases), seen.unknown) == ({R391}, 0)
     scans.run(check_release="3.4.0", depth="classes")
     (logs,) = [one for one in open_check_history("fake").newest(1)[0].document["checks"] if one["id"] == logs["id"]]
     assert logs["result"] == "unknown", "a scan without contents does not prove them"

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
+from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.clusters.last_seen import last_seen_text
 from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.coordinator_logs.verdicts import evaluate_records
 from kafka_rollout.formats.log_types import LogRange, RecordKind
@@ -71,6 +73,7 @@ def test_nodes_are_rolled_one_after_the_other_and_the_active_controller_last(run
     assert runs.world.finalized["metadata.version"] == 30
     assert outcome(record) == "finished"
     assert change_lock(runs.home).holder("fake") is None
+    assert last_seen_text("fake", Settings.from_environment()).endswith(": 4.3.1, metadata.version 4.3-IV0.")
 
 
 def test_an_older_target_is_refused_by_the_first_task_before_the_scan(runs: FakeRuns) -> None:

@@ -20,6 +20,7 @@ from kafka_rollout.base.outside_text import escape_invisible, escape_markdown, q
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.base.wording import count
 from kafka_rollout.clusters.inventory import list_readable_clusters
+from kafka_rollout.clusters.last_seen import last_seen_text
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.procedure.kinds import KINDS, KindOfRun
@@ -146,11 +147,11 @@ def dags_of_changes(settings: Settings) -> dict[str, DAG]:
     return {
         dag_id: dag
         for run_of, kind in KINDS.items()
-        for dag_id, dag in _dags_of_kind(inventories, run_of, kind).items()
+        for dag_id, dag in _dags_of_kind(inventories, run_of, kind, settings).items()
     }
 
 
-def _dags_of_kind(inventories: Inventories, run_of: RunOf, kind: KindOfRun) -> dict[str, DAG]:
+def _dags_of_kind(inventories: Inventories, run_of: RunOf, kind: KindOfRun, settings: Settings) -> dict[str, DAG]:
     tags = ["kafka", TAG, kind.procedure.name]
 
     def build(cluster: ClusterSpec, releases: list[str]) -> DAG:
@@ -175,7 +176,8 @@ def _dags_of_kind(inventories: Inventories, run_of: RunOf, kind: KindOfRun) -> d
         ) as dag:
             draw(kind.procedure, cluster)
         # Airflow copies the params that a DAG has for each task, which was most of the time to parse it.
-        dag.params.update(form_of(run_of, cluster, releases, plans_only=not whole))
+        seen = last_seen_text(cluster.name, settings)
+        dag.params.update(form_of(run_of, cluster, releases, seen, plans_only=not whole))
         return dag
 
     return dags_of_clusters(inventories, kind.dag_prefix, build, tags=tags)

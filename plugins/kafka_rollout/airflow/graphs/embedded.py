@@ -11,6 +11,7 @@ from kafka_rollout.airflow.graphs.forms import form_of
 from kafka_rollout.airflow.graphs.procedure import draw
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.clusters.inventory import get_cluster
+from kafka_rollout.clusters.last_seen import last_seen_text
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.procedure.kinds import UPGRADE
 from kafka_rollout.releases.documents.catalogue import list_releases
@@ -33,6 +34,8 @@ class KafkaUpgradeTaskGroup(TaskGroup):
         with self:
             draw(UPGRADE, spec)
         plans_only = UPGRADE.for_cluster(spec) is not UPGRADE
-        for name, param in form_of(RunOf.UPGRADE, spec, list_releases(settings), plans_only=plans_only).items():
+        seen = last_seen_text(cluster, settings)
+        form = form_of(RunOf.UPGRADE, spec, list_releases(settings), seen, plans_only=plans_only)
+        for name, param in form.items():
             if name not in self.dag.params:
                 self.dag.params[name] = param

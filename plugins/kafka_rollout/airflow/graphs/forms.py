@@ -21,13 +21,19 @@ def form_of(
     kind: RunOf,
     cluster: ClusterSpec,
     releases: Sequence[str],
+    seen: str,
     *,
     plans_only: bool = False,
     request: type[Request] = Request,
 ) -> dict[str, Param]:
-    """Return the form of a kind of run. `releases`: of the catalogue, the newest last. `plans_only`: of a dry run."""
+    """Return the form of a kind of run. `releases`: of the catalogue, the newest last. `plans_only`: of a dry run.
+
+    `seen`: `last_seen_text`, which the first field shows.
+    """
     shown = fields_of(frozenset({kind}), request, plans_only=plans_only)
     form = {one.form: _param(one, cluster, releases) for one in shown if one.form}
+    first = next(iter(form.values()))
+    first.description = f"{seen} {first.description}"
     if plans_only:
         form["dry_run"] = Param(True, type="boolean", const=True, title="Dry run", description=_ALWAYS_DRY)
         return form

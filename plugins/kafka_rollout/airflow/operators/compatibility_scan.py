@@ -116,8 +116,10 @@ class ReleaseCheckOperator(BaseOperator):
         from kafka_rollout.report.page.pages import render_check
         from kafka_rollout.run.store.opening import open_check_history
         from kafka_rollout.wiring.runs import read_run_in_progress
+        from kafka_rollout.wiring.stored_state import keep_last_seen
 
-        target = target_of_check(context, self.cluster, Settings.from_environment())
+        settings = Settings.from_environment()
+        target = target_of_check(context, self.cluster, settings)
         if target is None:
             raise AirflowSkipException("check_release of the inventory is never.")
         with KafkaClusterHook(self.cluster).open_to_read() as ports:
@@ -128,8 +130,10 @@ class ReleaseCheckOperator(BaseOperator):
                 complete_with="A dry run of the change reads more, for example the metadata logs.",
                 on_progress=self.log.info,
                 scan=self._scan(context),
-                run_in_progress=partial(read_run_in_progress, self.cluster, Settings.from_environment()),
+                run_in_progress=partial(read_run_in_progress, self.cluster, settings),
             )
+        if report.observed is not None:
+            keep_last_seen(ports.cluster, [report.observed], settings)
         document = report.document()
         open_check_history(self.cluster).keep(str(context["run_id"]), document, render_check(report))
         self.log.info("%s. %s", report.totals_text, report.sentence)

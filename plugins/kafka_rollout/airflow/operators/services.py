@@ -22,6 +22,7 @@ from kafka_rollout.airflow.common.base import (
 from kafka_rollout.airflow.common.cluster_hook import KafkaClusterHook
 from kafka_rollout.airflow.common.links import ReportLink
 from kafka_rollout.base.errors import RolloutError
+from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.control.lock import release_lock
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.observation.run import Run
@@ -116,6 +117,7 @@ class ReportOperator(RolloutOperator):
 
     def act(self, context: Context, ports: ClusterPorts) -> Any:
         from kafka_rollout.wiring.runs import write_run_report
+        from kafka_rollout.wiring.stored_state import keep_last_seen
 
         if not context["ti"].xcom_pull(task_ids=PLAN_TASK):
             release_lock(ports)
@@ -124,6 +126,7 @@ class ReportOperator(RolloutOperator):
         plan = frozen_plan(ports, context)
         report, page, data = write_run_report(Run(ports, plan), dry_run=request_in(context).dry_run)
         release_lock(ports)
+        keep_last_seen(ports.cluster, ports.run.events(), Settings.from_environment())
         add_proved(context, self.cluster, plan, report.outcome)
         self.log.info("Report: %s", page)
         return {"outcome": report.outcome.value, "sentence": report.sentence, "html": page, "json": data}

@@ -43,7 +43,7 @@ VARIABLES: Mapping[str, Variable] = {
     ),
     "KAFKA_ROLLOUT_ARTIFACTS": Variable(
         "folder or object store URL (`s3://bucket/folder`) of reports and scan results; a folder also contains the "
-        "journals of the test traffic",
+        "journals of the test traffic, and the running releases that the trigger forms show",
         "the home folder",
     ),
     "KAFKA_ROLLOUT_CACHE": Variable("Kafka releases and metrics agents", "`~/.cache/kafka-rollout`"),
