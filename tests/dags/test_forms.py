@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -56,11 +57,11 @@ def test_a_form_chooses_nothing_that_a_person_must_choose(kind: RunOf) -> None:
 def test_a_pace_shows_the_numbers_of_its_cluster() -> None:
     from kafka_rollout.airflow.graphs.forms import form_of
 
-    form = form_of(RunOf.UPGRADE, with_pace(make_spec(), soak_s=300.0), ["4.3.1"], "")
+    form = form_of(RunOf.UPGRADE, with_pace(replace(make_spec(), paces={}), soak_s=300.0), ["4.3.1"], "")
     assert form["pace"].schema["values_display"] == {
         "careful": "careful: 5 consecutive checks, 2 s apart, then a soak of 10 min 00 s",
         "normal": "normal: 3 consecutive checks, 1 s apart, then a soak of 5 min 00 s",
-        "fast": "fast: 2 consecutive checks, 0.5 s apart, then no soak",
+        "fast": "fast: 3 consecutive checks, 1 s apart, then a soak of 10 s",
     }
 
 

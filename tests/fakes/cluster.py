@@ -32,6 +32,7 @@ from kafka_rollout.model.configs import (
 from kafka_rollout.model.host_state import DirectoryFormat, HostState, Installation, StartFile, StartRecord
 from kafka_rollout.model.listeners import ListenerCertificate
 from kafka_rollout.model.log_directories import LogDirectory
+from kafka_rollout.model.pace import NO_CLIENTS, Pace
 from kafka_rollout.model.probes import Probe
 from kafka_rollout.model.rights import MissingRight
 from kafka_rollout.model.starts import ClassPlaces, NodeStart, PluginClass
@@ -62,6 +63,7 @@ def make_spec(controllers: int = 3, brokers: int = 3, name: str = "fake") -> Clu
         name=name,
         approvers=("alice",),
         snapshot_interval_s=0.0,  # the files keep their interval, unless a test shortens it
+        paces={Pace.FAST: NO_CLIENTS},
         nodes=(
             *(
                 NodeSpec(
@@ -89,6 +91,7 @@ COMBINED = ClusterSpec(
     name="fake",
     approvers=("alice",),
     snapshot_interval_s=0.0,
+    paces={Pace.FAST: NO_CLIENTS},
     nodes=tuple(
         NodeSpec(
             node_id=number,

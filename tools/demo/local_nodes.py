@@ -16,6 +16,7 @@ from py4j.protocol import Py4JJavaError
 from kafka_rollout.base.errors import FatalError
 from kafka_rollout.base.system.files import write_whole
 from kafka_rollout.base.system.free_ports import HOST
+from kafka_rollout.model.pace import NO_CLIENTS, Pace
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jvm.java import java_binary
@@ -93,7 +94,13 @@ class ClusterDraft:
             nodes = [node(i, f"controller-{i}", Role.CONTROLLER) for i in voters]
             nodes += [node(i, f"broker-{i}", Role.BROKER) for i in numbers]
         overrides = self.release_overrides
-        return ClusterSpec(name=self.name, nodes=tuple(nodes), release_overrides=overrides, snapshot_interval_s=0.0)
+        return ClusterSpec(
+            name=self.name,
+            nodes=tuple(nodes),
+            release_overrides=overrides,
+            snapshot_interval_s=0.0,
+            paces={Pace.FAST: NO_CLIENTS},
+        )
 
     def write(self, spec: ClusterSpec) -> None:
         """Write and format the nodes' homes."""

@@ -17,6 +17,7 @@ from types import MappingProxyType
 
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.clusters.inventory import dump_cluster
+from kafka_rollout.model.pace import NO_CLIENTS, Pace
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role, ServiceSpec
 from kafka_rollout.nodes.runtimes.hosts.rights import NodeDirectories, sudoers_files
 from kafka_rollout.releases.facts import Release
@@ -86,7 +87,13 @@ class Bed:
     @property
     def spec(self) -> ClusterSpec:
         nodes = tuple(_node(host, self.size, packaged=self.packaged) for host in self.hosts)
-        return ClusterSpec(name=NAME, runtime="ssh_service", nodes=nodes, snapshot_interval_s=0.0)
+        return ClusterSpec(
+            name=NAME,
+            runtime="ssh_service",
+            nodes=nodes,
+            snapshot_interval_s=0.0,
+            paces={Pace.FAST: NO_CLIENTS},
+        )
 
     def host_of(self, node: NodeSpec) -> Host:
         return next(host for host in self.hosts if host.address == service(node).host)

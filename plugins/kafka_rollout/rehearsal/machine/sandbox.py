@@ -42,6 +42,7 @@ from kafka_rollout.metadata_log.disk.folder import (
     voters_layout,
 )
 from kafka_rollout.model.log_directories import DIRECTORY_KEYS, named_directories
+from kafka_rollout.model.pace import NO_CLIENTS, Pace
 from kafka_rollout.model.quorum_addresses import ControllerAddresses
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.nodes.runtimes.local_process import LocalProcessRuntime, end_processes, node_processes
@@ -202,7 +203,13 @@ def build(
         addresses = (f"{HOST}:{port}" for port in ports)
         nodes = tuple(_node(sandbox.home(one.node), one.node, addresses) for one in files)
     overrides = rewrite_overrides(cluster.release_overrides)
-    spec = ClusterSpec(name=cluster.name, nodes=nodes, runtime="local_process", release_overrides=overrides)
+    spec = ClusterSpec(
+        name=cluster.name,
+        nodes=nodes,
+        runtime="local_process",
+        release_overrides=overrides,
+        paces={Pace.FAST: NO_CLIENTS},
+    )
     not_covered: dict[str, None] = {}
     controllers = ControllerAddresses(cluster, {one.node.node_id: one.config for one in files})
     for one, node in zip(files, nodes, strict=True):

@@ -10,7 +10,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import FrameLocator, Locator, Page, expect, sync_playwright
 
-from kafka_rollout.model.pace import PACES, Pace
+from kafka_rollout.model.pace import NO_CLIENTS, Pace
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from tests.integration.harness.airflow.server import PrivateAirflow, Run
 from tools.demo.folder import PROJECT_ROOT
@@ -124,7 +124,7 @@ def settled(moving: Locator) -> None:
         moving.page.wait_for_timeout(100)
 
 
-FAST = f"{Pace.FAST}: {PACES[Pace.FAST].text}"
+FAST = f"{Pace.FAST}: {NO_CLIENTS.text}"
 
 
 def section(form: Locator, name: str) -> None:
