@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
@@ -59,6 +60,9 @@ class Machine(Host):
         if isinstance(command, list):
             return super().run(node, " ".join(map(str, command)), text=text)
         line = str(command)
+        if "/etc/profile.d" in line:
+            line = re.sub(r"(?<![\w])/etc/", f"{self.home}/etc/", line)
+            return super().run(node, f"systemctl() {{ :; }}; getent() {{ echo :::::{self.home}/etc/user; }}; {line}")
         if "systemctl show" in line:
             argv = self.command.replace("HOME", str(self.home))
             start = f"show ExecStart={{ path=/x ; argv[]={argv} ; ignore_errors=no ; pid=5 }}"
@@ -131,12 +135,12 @@ def test_a_java_that_the_kernel_hides_is_unknown_only_if_the_next_start_does_not
     machine.in_path(java)
     machine.java_of = "CapPrm:\t0000000000000400"
     assert machine.find(os.getpid()).paths == (java,)
-    machine.edit(NEW, "PATH=/opt/jdk/bin:$PATH\n")
-    with pytest.raises(NotObservableError, match=r"because it has capabilities .*: .* sets PATH") as raised:
+    unread = ["started 2000", "unread 1000 /etc/default/kafka"]  # it can have a JAVA_HOME
+    machine.environment += unread
+    with pytest.raises(NotObservableError, match=r"because it has capabilities .*: its environment") as raised:
         machine.find(os.getpid())
     assert "Set JAVA_HOME in the unit" in raised.value.remedy
     machine.environment.append(f"env JAVA_HOME={machine.home}/jdk-17")
-    machine.edit(NEW, "")
     assert machine.find(os.getpid()).paths == (java,)
     machine.java_of = "CapPrm:\t0000000000000000"
     with pytest.raises(TransientError, match="cannot see which Java its process runs"):
@@ -192,6 +196,15 @@ def test_a_script_of_the_next_release_that_sets_java_home_counts(machine: Machin
     assert machine.find(50, OLD).paths == (other,)
 
 
+def test_a_value_of_a_script_replaces_the_java_home_of_the_unit(machine: Machine) -> None:
+    machine.exe, java = machine.java("jdk-21"), machine.java("jdk-25")
+    machine.edit(NEW, "export JAVA_HOME=HOME/jdk-21\n")
+    machine.environment.append(f"env JAVA_HOME={machine.home}/jdk-25")
+    assert machine.find().paths == (machine.exe,)
+    machine.edit(NEW, "")
+    assert machine.find().paths == (java,)
+
+
 @pytest.mark.parametrize("line", _DEFAULTS)
 def test_a_default_of_a_script_does_not_replace_the_java_home_of_the_unit(machine: Machine, line: str) -> None:
     machine.exe, java = machine.java("jdk-21"), machine.java("jdk-25")
@@ -200,26 +213,156 @@ def test_a_default_of_a_script_does_not_replace_the_java_home_of_the_unit(machin
     assert machine.find().paths == (java,)
 
 
-@pytest.mark.parametrize("line", ["PATH=/opt/jdk/bin:$PATH\n", "JAVA_HOME=$(find-java)\n", "source /unknown/$USER\n"])
-def test_a_script_that_finds_java_in_its_own_way_leaves_one_version_or_none(machine: Machine, line: str) -> None:
+@pytest.mark.parametrize(
+    "line",
+    ["JAVA_HOME=$(find-java)\n", "source /unknown/$USER\n", "PATH=$(find-java):$PATH\n", "JAVA=$(find-java)\n"],
+)
+def test_a_script_that_finds_java_in_its_own_way_can_find_another_one_than_at_the_last_start(
+    machine: Machine, line: str
+) -> None:
     machine.exe = machine.java("jdk-17", 17)
     machine.in_path(machine.exe)
+    assert machine.version() == 17
     machine.edit(NEW, line)
-    assert machine.version() == 17
-    machine.in_path(machine.java("jdk-17.0.2", 17))
-    assert machine.version() == 17
-    machine.in_path(machine.java("jdk-11", 11))
-    with pytest.raises(NotObservableError, match=r"runs Java 17 .* or Java 11 ") as raised:
+    with pytest.raises(NotObservableError, match=r"next start of node kafka-1 .* is unknown: ") as raised:
         machine.version()
-    assert "Set JAVA_HOME in the unit" in raised.value.remedy
+    assert "set JAVA_HOME to a folder" in raised.value.remedy
 
 
-def test_a_login_in_the_command_of_the_unit_can_set_another_path(machine: Machine) -> None:
+@pytest.mark.parametrize(
+    "line",
+    [
+        "JAVA_HOME=$(dirname $(dirname $(readlink -f $(which java))))\n",
+        'export JAVA_HOME="$(readlink -f $(command -v java) | sed "s:/bin/java::")"\n',
+        'if [ -z "$JAVA_HOME" ]; then\n  JAVA_HOME=$(find-java)\nfi\n',
+        "PATH=/nonexistent/bin:$PATH\n",
+    ],
+)
+def test_a_script_that_shows_how_it_finds_java_leaves_no_doubt(machine: Machine, line: str) -> None:
+    machine.exe = machine.java("jdk-17", 17)
+    (machine.home / "jdk").symlink_to(machine.home / "jdk-17")
+    machine.in_path(machine.exe)
+    machine.edit(NEW, line)
+    if "-z" in line:
+        machine.environment.append(f"env JAVA_HOME={machine.home}/jdk")
+    assert machine.find().paths[-1] == machine.exe
+    machine.exe = machine.java("jdk-11", 11)
+    assert machine.find().paths[-1] == f"{machine.home}/jdk-17/bin/java"
+
+
+def test_each_folder_that_a_script_puts_before_path_counts(machine: Machine) -> None:
+    machine.exe = machine.java("jdk-17", 17)
+    machine.in_path(machine.exe)
+    other = machine.java("jdk-21", 21)
+    machine.edit(NEW, f"PATH={machine.home}/jdk-21/bin:$PATH\n")
+    assert machine.find().paths == (other,)
+    machine.edit(NEW, f"if [ -d /x ]; then\nPATH={machine.home}/jdk-21/bin:$PATH\nfi\n")
+    with pytest.raises(NotObservableError, match=r"runs Java 21 .* or Java 17"):
+        machine.version()
+
+
+_LOGINS = ("/bin/bash -lc", "/bin/sh --login -c", "/bin/bash -l -c exec", "/usr/bin/nice -n 5 /bin/bash -ilc")
+
+
+@pytest.mark.parametrize("login", _LOGINS)
+def test_a_login_shell_takes_java_from_its_profiles_as_they_are_now(machine: Machine, login: str) -> None:
+    """The process is a witness only for what has not changed since."""
+    machine.command = f"{login} {machine.command}"
+    machine.exe = machine.java("jdk-17", 17)
+    machine.in_path(machine.exe)
+    machine.write("etc/profile", 'if [ -d /etc/profile.d ]; then\nfor i in /etc/profile.d/*.sh; do\n. "$i"\ndone\nfi\n')
+    (machine.home / "etc/profile.d").mkdir()
+    machine.environment.append(f"started {time.time() + 5:.0f} 0")
+    assert machine.version() == 17
+    machine.write("etc/profile.d/java.sh", "export JAVA_HOME=HOME/jdk-11\nexport PATH=$JAVA_HOME/bin:$PATH\n")
+    with pytest.raises(NotObservableError, match=r"JAVA_HOME in the profiles .* is .*/jdk-11, where"):
+        machine.version()
+    machine.java("jdk-11", 11)
+    assert machine.version() == 11
+    machine.write("etc/profile.d/java.sh", 'export JAVA_HOME="$(asdf where java)"\n')
+    with pytest.raises(NotObservableError, match=r"etc/profile.d/java.sh sets JAVA_HOME"):
+        machine.version()
+    machine.write("etc/profile.d/java.sh", "export PATH=/opt/jdk/bin:$PATH\n")
+    assert machine.version() == 17
+    machine.environment[-1] = "started 2000 0"
+    with pytest.raises(NotObservableError, match=r"profile.d, which its login shell reads, can have changed since"):
+        machine.version()
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("[ -s ~/.sdkman/bin/init.sh ] && . ~/.sdkman/bin/init.sh\n", "reads ~/.sdkman/bin/init.sh"),
+        ('eval "$(mise activate bash)"\n', "asks another program"),
+    ],
+)
+def test_a_profile_of_the_user_that_asks_a_tool_for_java_is_unknown(machine: Machine, text: str, why: str) -> None:
     machine.command = f"/bin/bash -lc {machine.command}"
     machine.exe = machine.java("jdk-17", 17)
-    machine.in_path(machine.java("jdk-11", 11))
-    with pytest.raises(NotObservableError, match="not all scripts of its start can be read"):
+    machine.in_path(machine.exe)
+    machine.environment.append(f"started {time.time() + 5:.0f} 0")
+    machine.write("etc/user/.bash_profile", text)
+    with pytest.raises(NotObservableError, match=why):
         machine.version()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        'su - kafka -c "{}"',
+        "runuser -l kafka -c {}",
+        "/usr/bin/sudo -i -u kafka {}",
+        "sudo -u kafka {}",
+        "env -i {}",
+        "/usr/bin/env -u JAVA_HOME {}",
+        "exec -c {}",
+        "somewrapper --as kafka {}",
+    ],
+)
+@pytest.mark.parametrize("is_script", [True, False])
+def test_a_program_that_can_take_the_environment_away_leaves_java_unknown(
+    machine: Machine, command: str, is_script: bool
+) -> None:
+    machine.exe = machine.java("jdk-17", 17)
+    machine.in_path(machine.exe)
+    line = command.format(machine.command)
+    machine.write("start.sh", f"#!/bin/bash\nset -e\n{line}\n")
+    machine.command = "HOME/start.sh" if is_script else line.replace('"', "")
+    with pytest.raises(NotObservableError, match=r"can change its environment|next start of node"):
+        machine.version()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "export JAVA_HOME=HOME/jdk-17; exec {}",
+        "su - kafka -c 'export JAVA_HOME=HOME/jdk-17; exec {}'",
+        'bash -lc "JAVA_HOME=HOME/jdk-17 {}"',
+        "env -i JAVA_HOME=HOME/jdk-17 {}",
+        "nice -n 5 {}",
+        "exec env KAFKA_OPTS=-Dx=y {} # x",
+        'if [ -x /x ]; then echo "starts {}"; fi; exec {}',
+    ],
+)
+def test_a_java_home_directly_before_the_start_is_known_whatever_a_login_does(machine: Machine, line: str) -> None:
+    machine.exe = machine.java("jdk-17", 17)
+    machine.in_path(machine.exe)
+    machine.write("start.sh", f"#!/bin/bash\nset -e\n{line.format(machine.command, machine.command)}\n")
+    machine.command = "HOME/start.sh"
+    assert machine.version() == 17
+
+
+@pytest.mark.parametrize("first", ["#!/bin/bash -l", "#!/bin/bash\nsource /etc/profile", "#!/bin/bash\n. ~/.profile"])
+def test_a_script_that_logs_in_counts_as_a_login(machine: Machine, first: str) -> None:
+    machine.exe = machine.java("jdk-17", 17)
+    machine.in_path(machine.exe)
+    machine.environment.append("started 2000 0")
+    (machine.home / "etc/profile.d").mkdir()
+    machine.write("start.sh", f"{first}\nexec {machine.command}\n")
+    machine.command = "HOME/start.sh"
+    with pytest.raises(NotObservableError, match=r"login shell reads|not all scripts"):
+        machine.version()
+    machine.write("start.sh", f"{first}\nexport JAVA_HOME=HOME/jdk-17\nexec {machine.command}\n")
 
 
 def test_a_unit_that_starts_java_itself_names_it(machine: Machine) -> None:

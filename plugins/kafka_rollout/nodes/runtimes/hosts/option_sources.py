@@ -35,6 +35,7 @@ from kafka_rollout.nodes.runtimes.hosts.shell_lines import (
     BRACES,
     COMMAND,
     REFERENCE,
+    SOURCE,
     STARTS_KAFKA,
     ReplacedVariables,
     additions,
@@ -46,6 +47,7 @@ from kafka_rollout.nodes.runtimes.hosts.shell_lines import (
     set_always,
     unquoted,
 )
+from kafka_rollout.nodes.runtimes.hosts.start_environment import StartEnvironment, is_profile, read_environment
 from kafka_rollout.nodes.runtimes.hosts.text_files import TextFile, TextFiles, text_of
 from kafka_rollout.nodes.runtimes.hosts.unit_environment import (
     AFTER_COMMAND_LINE,
@@ -85,8 +87,6 @@ _SCRIPTS = ("kafka-server-start.sh", "kafka-run-class.sh", "kafka-server-start",
 _OF_LOGIN = re.compile(r"(?:^|[\s/])(?:su|sudo|runuser|docker|podman|--login|-[a-z]*l[a-z]*)(?=\s)")
 _NAMED = re.compile(r"(?<![\w}.$/-])(/[\w.@+/-]+)")
 _FILE = re.compile(r"(?:^|\s)['\"]?(/[^\s'\";|&<>]+)")
-# At the place of a command: `find .` and `tar -C .` read no file.
-_SOURCE = re.compile(r"(?:^|[;&|({!]|\b(?:then|do|else|if|elif|while|until))\s*(?:source|\.)\s+['\"]?([^\s'\";&|)]+)")
 _PART = rf"{COMMAND}|{BRACES}|\\.|[^\s\"'`;|&<>()${{}}]|\{{[^\s{{}}]*\}}|\$"
 # An option, also after a reference that ends the word before it or is empty (`${KAFKA_OPTS:+$KAFKA_OPTS }-Dx`).
 _OPTION = re.compile(
@@ -95,7 +95,7 @@ _OPTION = re.compile(
 # A word of a line, with the quotes in it.
 _WORD = re.compile(rf"(?:\"(?:\\.|[^\"\\])*\"|'[^']*'|{_PART})+")
 _VALUE = re.compile(r"[A-Za-z_]\w*\+?=(.*)")
-_DIRNAME = re.compile(r"\"?\$\(dirname \"?\$(?:0|\{BASH_SOURCE[^}]*\})\"?\)\"?")
+_DIRNAME = re.compile(r"\"?\$\(dirname \"?\$(?:0|\{BASHSOURCE[^}]*\})\"?\)\"?")
 _OWN_FOLDER = re.compile(rf"{_DIRNAME.pattern}|\$base_dir|\$\{{base_dir\}}")
 _OUTPUT = re.compile(r"\d*>>?\s*\S+")
 # After these, `$1` and `$@` of a script are others, or in a function.
@@ -134,6 +134,8 @@ class UnitOptions:
     """ExecSearchPath, which is PATH if the environment has none."""
     commands: tuple[str, ...] = ()
     """ExecStart, ExecStartPre, ExecStartPost and ExecCondition, as systemd shows them."""
+    started: int | None = None
+    """When its process was started (epoch seconds of the host); None: unknown."""
 
 
 def _options(text: TextFile) -> Iterator[str]:
@@ -178,6 +180,8 @@ class ScriptsOfStart:
     """Of the first of them."""
     java: str = ""
     """The program of ExecStart if it is Java itself."""
+    given: Mapping[Release | None, StartEnvironment] = field(default_factory=dict)
+    """What Java gets as its environment, by release."""
 
     @property
     def environment(self) -> tuple[str, ...]:
@@ -380,10 +384,11 @@ def read_next_start(
         options=options,
         texts=tuple(dict.fromkeys(texts)),
         scripts={release: (*of_unit.texts, *one.texts) for release, one in read.items()},
-        is_known=_starts_kafka(of_unit.texts) and of_unit.is_read and all(one.is_read for one in read.values()),
+        is_known=bool(_starts(of_unit.texts)) and of_unit.is_read and all(one.is_read for one in read.values()),
         wrappers=wrappers,
         arguments=_arguments_of(command, wrappers[0].path) if wrappers else (),
         java=java,
+        given={release: read_environment(of_unit.texts, one.texts, unit.variables) for release, one in read.items()},
     )
 
 
@@ -401,8 +406,13 @@ def _arguments_of(command: str, script: str) -> tuple[str, ...]:
 
 def _starts_kafka(texts: Iterable[TextFile]) -> bool:
     """Return whether one of the texts starts Kafka's scripts, and none of them through a login."""
-    lines = [(line, match.start()) for text in texts for line in text.lines for match in STARTS_KAFKA.finditer(line)]
+    lines = _starts(texts)
     return bool(lines) and not any(_OF_LOGIN.search(f"{line[:at]} ") for line, at in lines)
+
+
+def _starts(texts: Iterable[TextFile]) -> list[tuple[str, int]]:
+    """Return the lines that start Kafka's scripts, and where they do."""
+    return [(line, match.start()) for text in texts for line in text.lines for match in STARTS_KAFKA.finditer(line)]
 
 
 def _programs(command: str, link: str) -> tuple[list[str], list[str], str]:
@@ -717,7 +727,7 @@ class _Scripts(TextFiles):
             for path in _sources(text):
                 texts += [self.texts[path]] if path in self.texts else []
                 if path not in self.asked - self.unread or set(path) & _OF_SHELL:
-                    is_read = False
+                    is_read = is_read and is_profile(text.path)  # start_environment.py reads what this one reads
                     why.append(path if path in self.unread else f"{text.path}: {path}")
         return _Read(texts=tuple(found), unread=tuple(missing), why=tuple(dict.fromkeys(why)), is_read=is_read)
 
@@ -744,7 +754,7 @@ def _sources(text: TextFile) -> list[str]:
     known = _certain_values(text)
     found = []
     for line in text.lines:
-        for path in _SOURCE.findall(_OWN_FOLDER.sub(folder, _with_values(line, known))):
+        for path in SOURCE.findall(_OWN_FOLDER.sub(folder, _with_values(line, known))):
             found.append(posixpath.normpath(path) if path.startswith("/") else path)
     return found
 

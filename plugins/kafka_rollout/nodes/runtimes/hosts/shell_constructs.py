@@ -30,7 +30,7 @@ _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(?:\[[^]]*\])?\+?=(.*)", re.DOTALL)
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _KEYWORDS = frozenset({"if", "then", "else", "elif", "fi", "while", "until", "do", "done", "{", "}", "!"})
 # They set no variable, and start nothing. Without those that write files, which a start could read then.
-_HARMLESS = frozenset(
+HARMLESS = frozenset(
     {":", "true", "false", "echo", "test", "[", "[[", "exit", "return", "break", "continue", "cd", "pwd", "umask"}
     | {"ulimit", "shift", "wait", "type", "shopt", "mkdir", "chown", "chmod", "rm", "touch", "ls", "sleep"}
     | {"logger", "printf", "hostname", "id", "mountpoint", "grep", "pgrep", "date", "cat", "unset"}
@@ -245,7 +245,7 @@ class _Script:
             return False if len(more) == 1 else None
         if name in self._functions:
             return False if all(map(_is_shown, more)) else None
-        if name in _HARMLESS or name.removeprefix("/usr").removeprefix("/bin/") in _HARMLESS:
+        if name in HARMLESS or name.removeprefix("/usr").removeprefix("/bin/") in HARMLESS:
             return False
         return self._is_start(words)
 

@@ -25,6 +25,8 @@ REFERENCE = re.compile(
 )
 """A command, or a variable: 1 its name in braces, 2 the operator before a word, 3 the word, 4 what follows the name
 otherwise, as in `${NAME%x}`, 5 its name without braces."""
+SOURCE = re.compile(r"(?:^|[;&|({!]|\b(?:then|do|else|if|elif|while|until))\s*(?:source|\.)\s+['\"]?([^\s'\";&|)]+)")
+"""A file that a shell reads as a part of itself. At the place of a command: `find .` and `tar -C .` read no file."""
 STARTS_KAFKA = re.compile(r"(?:^|[\s/'\"])kafka-(?:server-start|run-class)(?:\.sh)?(?=$|[\s'\"])")
 OUTPUT = re.compile(r">{1,2}\|?\s*[\"']?(/[^\s\"'`;|&<>()]+)")
 """The absolute path to which a command writes its output."""

@@ -1034,6 +1034,7 @@ def read_unit_options(commands: HostCommands, node: NodeSpec) -> UnitOptions:
         unknown=unknown,
         search=next((line[20:] for line in lines if line.startswith("show ExecSearchPath=")), "").replace(" ", ":"),
         commands=tuple(line.removeprefix("show ") for line in lines if line.startswith(_SHOWN_COMMANDS)),
+        started=started,
     )
 
 
