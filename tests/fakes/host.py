@@ -30,6 +30,13 @@ def done_with(code: int, out: str, err: str) -> Done:
     return Done(code, out.encode("latin-1"), err)
 
 
+OWN = "10.77.0.11"
+"""The address of the host."""
+_EXEC_START = (
+    "{ path=/x ; argv[]=/opt/kafka/bin/kafka-server-start.sh /etc/kafka/server.properties ; ignore_errors=no }"
+)
+
+
 @dataclass(kw_only=True)
 class FakeHost:
     """`refused`: programs that sudo refuses. `cut_after`: a program after whose work the connection breaks once.
@@ -112,6 +119,9 @@ class FakeHost:
     unit_text: str = "[Service]\nExecStart=/opt/kafka/bin/kafka-server-start.sh /etc/kafka/server.properties\n"
     cats: bool = True  # False: `systemctl cat` fails
     unresolved: Collection[str] = ()  # names of machines
+    resolves: Mapping[str, str] = field(default_factory=dict)  # name → address; OWN for the others
+    listens: Sequence[str] = ()  # lines of names.py
+    nonlocal_bind: int = 0
     mounts: Mapping[str, str] = field(default_factory=dict)  # properties of the unit
     gone: set[str] = field(default_factory=set)  # paths that a start names and that do not exist
     unit_files: str = (
@@ -298,6 +308,8 @@ class FakeHost:
             names = ("BindPaths", "BindReadOnlyPaths", "TemporaryFileSystem", "RootDirectory")
             shown = {**dict.fromkeys(names, ""), "PrivateTmp": "no", "ProtectHome": "no", **self.mounts}
             return done_with(0, "".join(f"{name}={value}\n" for name, value in shown.items()), "")
+        if "fib_trie" in line:
+            return done_with(0, self._network((text or "").splitlines()), "")
         if "getent ahosts" in line:
             return done_with(0, "".join(f"{2 * (name in self.unresolved)}\n" for name in (text or "").splitlines()), "")
         if line.startswith("systemctl cat "):
@@ -359,8 +371,7 @@ class FakeHost:
             ]
             return done_with(1 if hidden or gone else 0, "\n".join(seen), "\n".join([*hidden, *gone]))
         if "--property=Environment" in line:
-            shown = f"\nshow ExecStart={self.command}\n" if self.command.startswith("{") else ""
-            return done_with(0, self.jvm + shown, "")
+            return done_with(0, self._arguments(), "")
         if "--property=ExecStart" in line:
             return done_with(0, self.command, "")
         line = line.replace('"$(uname -n)"', self.asked)
@@ -402,6 +413,22 @@ class FakeHost:
             self.history.append(line)
             return done_with(1 if "fail" in line else 0, "", "no such backend")
         return done_with(0, "", "")
+
+    def _arguments(self) -> str:
+        command = self.command if self.command.startswith("{") else _EXEC_START
+        return self.jvm + ("" if "show ExecStart=" in self.jvm else f"\nshow ExecStart={command}\n")
+
+    def _network(self, names: Sequence[str]) -> str:
+        shown = [
+            line
+            for name in names
+            for line in (
+                [f"code 2 {name}"]
+                if name in self.unresolved
+                else [f"code 0 {name}", f"is {self.resolves.get(name, OWN)}"]
+            )
+        ]
+        return "\n".join([*shown, f"own {OWN}", "own 127.0.0.1", *self.listens, f"nonlocal {self.nonlocal_bind}", ""])
 
     def _list_flags(self, paths: Sequence[str]) -> Done:
         if self.flags_error:

@@ -353,6 +353,16 @@ class Elsewhere:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MovedListener:
+    """A host name in `listeners` of a node to whose address the next start cannot bind as the process did."""
+
+    name: str
+    address: str
+    listens: tuple[str, ...] = ()
+    """Where the process listens, for an address of loopback; empty: the host does not have the address."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HostState:
     """The host of a node, as a plan must know it."""
 
@@ -388,6 +398,12 @@ class HostState:
     which can keep the node from running (model/start_conditions.py)."""
     unresolved_listeners: tuple[str, ...] = ()
     """Host names in `listeners` of the node that the host cannot resolve."""
+    moved_listeners: tuple[MovedListener, ...] = ()
+    """Host names in `listeners` that lead to another place than that at which the process listens."""
+    unresolved_controllers: tuple[str, ...] = ()
+    """Host names in controller.quorum.voters and controller.quorum.bootstrap.servers that it cannot resolve."""
+    resolves_controllers: bool = True
+    """One of these names, or an address, is left."""
     unknown_settings: tuple[str, ...] = ()
     """Settings in the files of the unit that no check reads, each as `Name=value` (model/unit_settings.py)."""
     newer_settings: tuple[str, ...] = ()

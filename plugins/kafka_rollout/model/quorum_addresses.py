@@ -76,11 +76,21 @@ def parse_listeners(config: Mapping[str, str], name: str) -> dict[str, Address |
     return {match[1].upper(): parse_address(match[2]) for match in matches}
 
 
-def names_of_listeners(config: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the host names in `listeners`: a start resolves each again, and binds to its address (SocketServer)."""
-    addresses = (parse_listeners(config, "listeners") or {}).values()
-    hosts = {one.host for one in addresses if one is not None and one.host not in _ANY_HOST}
-    return tuple(sorted(host for host in hosts if not _is_ip(host)))
+def names_of_listeners(config: Mapping[str, str]) -> dict[str, tuple[int, ...]]:
+    """Return the host names in `listeners` → their ports: a start resolves each again, and binds to its address
+    (SocketServer)."""
+    found: dict[str, tuple[int, ...]] = {}
+    for one in (parse_listeners(config, "listeners") or {}).values():
+        if one is not None and one.host not in _ANY_HOST and not _is_ip(one.host):
+            found[one.host] = (*found.get(one.host, ()), one.port)
+    return dict(sorted(found.items()))
+
+
+def names_of_controllers(config: Mapping[str, str]) -> dict[str, bool]:
+    """Return the host names in the addresses of controllers → whether all of these are names. A start resolves them."""
+    addresses = [*(parse_voters(config) or {}).values(), *(parse_bootstrap(config) or ())]
+    hosts = dict.fromkeys(one.host for one in addresses if one.host)
+    return {host: not any(map(_is_ip, hosts)) for host in hosts if not _is_ip(host)}
 
 
 def _is_ip(host: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kafka_rollout.base.findings import BLOCKER, WARNING, Finding, FindingCode
-from kafka_rollout.base.wording import few_quoted
+from kafka_rollout.base.wording import few, few_quoted
 from kafka_rollout.model.host_state import HostState
 from kafka_rollout.model.node_log import hide_credentials
 from kafka_rollout.model.topology import NodeSpec
@@ -32,7 +32,25 @@ LISTENER_UNRESOLVED = FindingCode(
     BLOCKER,
     "The host of a node cannot resolve a name in its listeners, so the next start cannot bind to it.",
 )
-UNIT_START_CODES = (UNIT_NOT_STARTABLE, START_CONDITION, LISTENER_UNRESOLVED, UNIT_SETTINGS_UNKNOWN)
+LISTENER_MOVED = FindingCode(
+    "LISTENER-MOVED",
+    BLOCKER,
+    "A name in the listeners of a node leads to an address that its host does not have, or to loopback while the "
+    "process listens elsewhere.",
+)
+CONTROLLER_UNRESOLVED = FindingCode(
+    "CONTROLLER-UNRESOLVED",
+    (BLOCKER, WARNING),
+    "The host of a node cannot resolve a controller in its configuration. A blocker if it can resolve none.",
+)
+UNIT_START_CODES = (
+    UNIT_NOT_STARTABLE,
+    START_CONDITION,
+    LISTENER_UNRESOLVED,
+    LISTENER_MOVED,
+    CONTROLLER_UNRESOLVED,
+    UNIT_SETTINGS_UNKNOWN,
+)
 _TRANSIENT, _UNTIL_BOOT = "/run/systemd/transient/", "/run/systemd/system/"
 
 
@@ -87,6 +105,30 @@ def unit_start_findings(node: NodeSpec, host: HostState) -> Iterator[Finding]:
             "The next start cannot bind to it and ends, also after a rollback.",
             f"Let host {host.name} resolve {name}, for example by a line in /etc/hosts, or write the address into "
             "`listeners`. Then plan again.",
+        )
+    for one in host.moved_listeners:
+        consequence = (
+            f"The process listens at {few(one.listens)}. After its next start, other hosts cannot connect"
+            if one.listens
+            else "The host does not have this address. The next start cannot bind to it and ends"
+        )
+        yield LISTENER_MOVED.found(
+            f"{subject}, {one.name}",
+            f"`listeners` of node {node.node_id} has the name {one.name}, which is {one.address} on host {host.name}. "
+            f"{consequence}, also after a rollback.",
+            f"Let host {host.name} resolve {one.name} to the address at which the process listens (`ss -Htln` shows "
+            "it), or write this address into `listeners`. Then plan again.",
+        )
+    if host.unresolved_controllers:
+        names = few(host.unresolved_controllers)
+        yield CONTROLLER_UNRESOLVED.found(
+            f"{subject}, controllers",
+            f"Host {host.name} cannot resolve {names} in controller.quorum.voters or "
+            f"controller.quorum.bootstrap.servers of node {node.node_id}. The next start "
+            + ("does not connect to these controllers." if host.resolves_controllers else "finds no controller."),
+            f"Let host {host.name} resolve these names, for example by lines in /etc/hosts, or correct the setting.",
+            severity=WARNING if host.resolves_controllers else BLOCKER,
+            covers=host.unresolved_controllers,
         )
     if host.newer_settings:
         shown = [hide_credentials(one) for one in host.newer_settings]

@@ -13,6 +13,7 @@ from kafka_rollout.releases.facts import Release
 from tests.fakes.ssh_host import SshHost, ssh_shell
 
 UNIT = "LoadState=loaded\nActiveState=active\nSubState=running\nMainPID=50\nExecMainPID=50\nNRestarts=0\n"
+UNIT += "ExecStart={ path=/x ; argv[]=/opt/kafka/bin/kafka-server-start.sh /x ; ignore_errors=no ; }\n"
 
 
 @pytest.mark.parametrize("release", [None, 'JAVA_VERSION="17.0.1"\n'])

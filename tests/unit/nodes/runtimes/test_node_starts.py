@@ -147,6 +147,7 @@ def test_options_are_tried_with_the_nodes_own_java_if_only_root_can_change_it(tm
         "readlink /proc/50/exe": _out(f"exe 0 {java}\njava 0 {java}\n"),
     }
     options = _out(
+        "show ExecStart={ path=/x ; argv[]=/opt/kafka/bin/kafka-server-start.sh /x ; ignore_errors=no ; }\n"
         f"env KAFKA_GC_LOG_OPTS={CMS} LIMIT=-1\narg {java}\narg -Xms64g\narg -XX:+UseG1GC\narg kafka.Kafka\n"
     )
     answers = {**home, "systemctl show --property=Environment": options, "find -H": _out("")}

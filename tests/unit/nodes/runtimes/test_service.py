@@ -560,7 +560,8 @@ def test_a_setting_that_the_unit_has_changed_makes_the_configuration_as_new_as_t
 
 
 def test_arguments_of_the_jvm_are_those_of_the_process_and_of_the_units_environment() -> None:
-    assert runtime_on(FakeHost()).jvm_arguments(NODE, R431) == ("java", "-Da=b c")
+    hidden = "env \narg java\narg -Da=b c\nshow ExecStart=\n"
+    assert runtime_on(FakeHost(jvm=hidden)).jvm_arguments(NODE, R431) == ("java", "-Da=b c")
     unit = 'env "KAFKA_OPTS=-Da=1 -Db=2" KAFKA_HEAP_OPTS=-Xmx1g\narg java\n'
     assert runtime_on(FakeHost(jvm=unit)).jvm_arguments(NODE, R431) == ("java", "-Xmx1g", "-Da=1", "-Db=2")
     assert runtime_on(FakeHost(jvm="env KAFKA_OPTS=-Da=1\n")).jvm_arguments(NODE, R431) == ("-Da=1",), "it is stopped"

@@ -128,6 +128,35 @@ def test_a_name_of_a_listener_that_the_host_has_forgotten_stops_the_plan() -> No
     assert found(replace(host, unresolved=())) == []
 
 
+def test_a_name_of_a_listener_that_leads_elsewhere_stops_the_plan() -> None:
+    lines = "listeners=A://broker.corp:9092\ncontroller.quorum.voters=1@broker.corp:9093\n"
+    host = FakeHost(resolves={"broker.corp": "10.99.0.1"})
+    host.files[CONFIGURATION] = f"node.id=1\nlog.dirs=/data\n{lines}"
+    (moved,) = found(host)
+    assert (moved.code, moved.severity.value) == ("LISTENER-MOVED", "blocker")
+    assert "broker.corp, which is 10.99.0.1 on host kafka-1. The host does not have this address" in moved.sentence
+    assert found(replace(host, nonlocal_bind=1)) == []
+    assert found(replace(host, resolves={})) == []
+    by_installer = replace(host, resolves={"broker.corp": "127.0.1.1"})
+    assert found(by_installer) == []  # the port is not open
+    assert found(replace(by_installer, listens=["listens 0101007F:2384", "listens 0B004D0A:2385"])) == []
+    for line, place in (("0B004D0A:2384", "10.77.0.11"), ("00000000000000000000000000000000:2384", "::")):
+        (moved,) = found(replace(by_installer, listens=[f"listens {line}"]))
+        assert f"which is 127.0.1.1 on host kafka-1. The process listens at {place}. After" in moved.sentence
+
+
+def test_a_controller_that_the_host_does_not_resolve_is_named() -> None:
+    host = FakeHost(unresolved=["c1", "c2"])
+    host.files[CONFIGURATION] = "node.id=1\nlog.dirs=/data\ncontroller.quorum.voters=1@c1:9093,2@c2:9093,3@c3:9093\n"
+    (warning,) = found(host)
+    assert (warning.code, warning.severity.value) == ("CONTROLLER-UNRESOLVED", "warning")
+    assert "cannot resolve c1, c2 in controller.quorum.voters" in warning.sentence
+    host.files[CONFIGURATION] = "node.id=1\nlog.dirs=/data\ncontroller.quorum.bootstrap.servers=c1:9093,c2:9093\n"
+    assert [one.severity.value for one in found(host)] == ["blocker"]
+    host.files[CONFIGURATION] += "controller.quorum.voters=1@10.0.0.1:9093,2@c2:9093\n"
+    assert [one.severity.value for one in found(host)] == ["warning"]
+
+
 def test_a_condition_is_one_of_the_commands_before_a_start() -> None:
     line = f"ExecCondition={COMMAND.format('/opt/kafka/bin/kafka-storage.sh info -c /etc/kafka/x', 'no')}\n"
     state = runtime_on(FakeHost(jvm=f"env \narg java\narg -Da=b c\nshow {line}")).host(NODE, [R431])

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import PurePosixPath
-from typing import TypeVar
+from typing import TypedDict, TypeVar
 
 from kafka_rollout.base.errors import NotObservableError, RefusedError, RolloutError, TransientError, UserError
 from kafka_rollout.base.outside_text import parse_number
@@ -32,6 +32,7 @@ from kafka_rollout.model.host_state import (
     HostPath,
     HostState,
     LinkUser,
+    MovedListener,
     PackageProblem,
     StartFile,
     StartFileKind,
@@ -41,7 +42,7 @@ from kafka_rollout.model.host_state import (
 from kafka_rollout.model.jvm_options import NextOptions
 from kafka_rollout.model.log_directories import log_directories, metadata_directory
 from kafka_rollout.model.node_log import READ_LINES, can_be_read
-from kafka_rollout.model.quorum_addresses import names_of_listeners
+from kafka_rollout.model.quorum_addresses import names_of_controllers, names_of_listeners
 from kafka_rollout.model.start_conditions import find_conditions
 from kafka_rollout.model.starts import MAIN_CLASS, overrides_of
 from kafka_rollout.model.topology import NodeSpec, ServiceSpec
@@ -74,7 +75,7 @@ from kafka_rollout.nodes.runtimes.hosts.loaded_files import read_reload
 from kafka_rollout.nodes.runtimes.hosts.logging_files import read_logging_files
 from kafka_rollout.nodes.runtimes.hosts.login_files import read_key_tabs
 from kafka_rollout.nodes.runtimes.hosts.logs import read_journal, read_log_tail
-from kafka_rollout.nodes.runtimes.hosts.names import find_unresolved
+from kafka_rollout.nodes.runtimes.hosts.names import first_address, read_network
 from kafka_rollout.nodes.runtimes.hosts.next_java import NextJava, find_next_java
 from kafka_rollout.nodes.runtimes.hosts.open_files import read_open_files
 from kafka_rollout.nodes.runtimes.hosts.option_sources import ScriptsOfStart, UnitOptions, read_next_start
@@ -412,7 +413,7 @@ def read_host(
     options = read_unit_options(commands, node)
     start = read_next_start(commands, node, releases or (None,), options)
     config = {} if denied else read_config()
-    unresolved, names_problem = _read_or_unknown(lambda: _read_unresolved(commands, node, config))
+    resolved, names_problem = _read_or_unknown(lambda: _read_names(commands, node, config, unit.pid, facts.arguments))
     link, start_paths, start_paths_problem = _start_paths(
         commands,
         node,
@@ -490,7 +491,7 @@ def read_host(
         f"which packages are held ({held_problem})": installs and held is None,
         f"the states of its packages ({unfinished_problem})": unfinished is None,
         f"where a start writes ({writes_problem})": writes is None,
-        f"whether it resolves the names of its listeners ({names_problem})": unresolved is None,
+        f"whether it resolves the names in its configuration ({names_problem})": names_problem != "",
         f"the journal of {service.unit}": _journal_problem(commands, node) != "",
         **_unknown_of_process(unit, facts, denied),
         **_unknown_of_releases(service, installed, brought, facts),
@@ -524,7 +525,7 @@ def read_host(
         is_transient=unit.is_transient is True,
         unit_file="" if unit.masked else unit.file,
         start_conditions=find_conditions(_commands_of(options, "ExecCondition=", "ExecStartPre=", "ExecStartPost=")),
-        unresolved_listeners=unresolved or (),
+        **(resolved or ({},))[0],
         unknown_settings=find_unknown(settings or ()),
         newer_settings=find_unproved(settings or ()),
         stop_actions=find_stop_actions(settings or (), unit.kill_signal),
@@ -597,9 +598,37 @@ def _read_or_unknown(read: Callable[[], tuple[_Read, ...]]) -> tuple[tuple[_Read
         return None, error.sentence.removesuffix(".")
 
 
-def _read_unresolved(commands: HostCommands, node: NodeSpec, config: Mapping[str, str]) -> tuple[str, ...]:
-    names = names_of_listeners(config)
-    return find_unresolved(commands, node, names) if names else ()
+class _Names(TypedDict, total=False):
+    """Fields of HostState."""
+
+    unresolved_listeners: tuple[str, ...]
+    moved_listeners: tuple[MovedListener, ...]
+    unresolved_controllers: tuple[str, ...]
+    resolves_controllers: bool
+
+
+def _read_names(
+    commands: HostCommands, node: NodeSpec, config: Mapping[str, str], pid: int | None, arguments: Sequence[str]
+) -> tuple[_Names, ...]:
+    """Raises TransientError or RefusedError if the host does not show them."""
+    listeners, controllers = names_of_listeners(config), names_of_controllers(config)
+    names = list(dict.fromkeys([*listeners, *controllers]))
+    if not names:
+        return ({},)
+    network = read_network(commands, node, names, pid)
+    moved: list[MovedListener] = []
+    for name, ports in listeners.items():
+        address = first_address(network.addresses[name], arguments)
+        elsewhere = network.elsewhere(address, ports) if address else ()
+        if address and (elsewhere or not network.is_own(address)):
+            moved.append(MovedListener(name=name, address=address, listens=elsewhere))
+    found: _Names = {
+        "unresolved_listeners": tuple(name for name in listeners if not network.addresses[name]),
+        "moved_listeners": tuple(moved),
+        "unresolved_controllers": tuple(name for name in controllers if not network.addresses[name]),
+        "resolves_controllers": any(network.addresses[name] or not alone for name, alone in controllers.items()),
+    }
+    return (found,)
 
 
 def _start_paths(
