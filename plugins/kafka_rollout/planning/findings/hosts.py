@@ -261,12 +261,23 @@ _JAVA = re.compile(r"/(jvm|jre|jdk)[^/]*/")  # jars of Java itself
 # Kafka's own artifacts have the version of the release. An archive also contains these ones, in one release or another.
 _KAFKA = re.compile(r"kafka[-_].*|connect-.*|trogdor")
 _LIBRARIES = re.compile(
-    r"activation|aopalliance-repackaged|argparse4j|audience-annotations|caffeine|checker-qual|classgraph|commons-.*"
-    r"|error_prone_annotations|HdrHistogram|hash4j|hk2-.*|jackson-.*|jakarta\..*|javassist|javax\..*|jaxb-api|jersey-.*"
-    r"|jetty-.*|jline|jopt-simple|jose4j|jspecify|jsr305|log4j-.*|lz4-java|maven-artifact|metrics-core|netty-.*"
+    r"activation|aopalliance-repackaged|argparse4j|audience-annotations|caffeine|checker-qual|classgraph"
+    r"|commons-(beanutils|cli|collections|digester|io|lang3|logging|validator)|error_prone_annotations|HdrHistogram|hash4j"
+    r"|hk2-(api|locator|utils)|jackson-(annotations|core|databind|dataformat-(csv|yaml)|datatype-jdk8|(jaxrs|jakarta-rs)-base"
+    r"|(jaxrs|jakarta-rs)-json-provider|module-(afterburner|blackbird|jaxb-annotations|jakarta-xmlbind-annotations|scala.*))"
+    r"|jakarta\.(activation-api|annotation-api|inject|inject-api|servlet-api|validation-api|ws\.rs-api|xml\.bind-api)"
+    r"|javassist|javax\.(activation|activation-api|annotation-api|servlet-api|ws\.rs-api)|jaxb-api"
+    r"|jersey-(client|common|container-servlet|container-servlet-core|hk2|server)"
+    r"|jetty-(alpn-.*|client|continuation|ee10-.*|http|io|security|server|servlets?|session|util|util-ajax)|jline|jopt-simple"
+    r"|jose4j|jspecify|jsr305|log4j|log4j-(1\.2-api|api|core|slf4j2?-impl)|lz4-java|maven-artifact|metrics-core"
+    r"|netty-(buffer|codec|common|handler|resolver|transport|transport-(classes-epoll|native-(epoll|unix-common)).*)"
     r"|opentelemetry-proto|osgi-resource-locator|paranamer|pcollections|plexus-utils|protobuf-java|re2j|reflections"
-    r"|reload4j|rocksdbjni|scala-.*|slf4j-.*|snakeyaml|snappy-java|swagger-annotations|zookeeper(-jute)?|zstd-jni"
+    r"|reload4j|rocksdbjni|scala-(collection-compat|java8-compat|library|logging|reflect).*"
+    r"|slf4j-(api|log4j12|reload4j)|snakeyaml|snappy-java|swagger-annotations|zookeeper(-jute)?|zstd-jni"
 )
+_FAMILIES = re.compile(r"(commons|hk2|jackson|jakarta|javax|jersey|jetty|log4j|netty|scala|slf4j)[-.].*")
+"""Libraries of an archive, or of a plugin: they belong to Kafka if the folder of another release has them."""
+_MOST_JARS = 40
 
 
 RELEASE_NOT_ON_HOST = FindingCode(
@@ -772,18 +783,21 @@ def _of_process(
 ) -> Iterable[Finding]:
     """Return warnings about what the process has loaded and a later release may not load."""
     subject = f"node {node.node_id}"
-    if foreign := find_foreign_jars(host):
-        names = {path: path.rsplit("/", 1)[1] for path in foreign}
-        for release in releases:
-            jars = host.facts.release_jars.get(release, frozenset())
+    for release in releases:
+        jars = host.facts.release_jars.get(release, frozenset())
+        if foreign := find_foreign_jars(host, jars):
+            names = {path: path.rsplit("/", 1)[1] for path in foreign}
             moved = [name for path, name in names.items() if "/libs/" in path and name not in jars]
-            missing = f" The folder of {release} does not have {few(moved, limit=_SHOWN)}." if moved else ""
+            missing = f" The folder of {release} does not have {few(moved, limit=_MOST_JARS)}." if moved else ""
+            gone = _dropped_libraries(host, foreign, jars) if jars else []
+            missing += f" Libraries of Kafka that it does not have either: {few(gone, limit=_SHOWN)}." if gone else ""
             yield FOREIGN_JARS.found(
                 f"{subject}, release {release}",
                 f"The process of node {node.node_id} has loaded jars that do not belong to its release: "
-                f"{few(foreign, limit=_SHOWN)}.{missing}",
-                f"Check that these plugins (authorizers, tiered storage, reporters) support {release} and are in its "
-                "class path.",
+                f"{few(foreign, limit=_MOST_JARS)}.{missing}",
+                f"Check that these plugins (authorizers, tiered storage, reporters) support {release}, and that they "
+                "are in its class path with each jar that they use. A library that they took from Kafka's folder must "
+                "come with them.",
             )
     yield from _replaced_jars(subject, node, host)
     if host.facts.hidden and host.facts.loaded_jars:
@@ -889,23 +903,36 @@ def _other_configuration(host: HostState, read: str, file: str) -> tuple[str, bo
     return (read, False) if read and not is_it else None
 
 
-def find_foreign_jars(host: HostState) -> tuple[str, ...]:
-    """Return the paths of loaded jars that are not part of an archive of Kafka, without Java agents."""
+def find_foreign_jars(host: HostState, others: Collection[str]) -> tuple[str, ...]:
+    """Return the paths of loaded jars that are not part of an archive of Kafka, without Java agents. `others`: the jars
+    in the folder of another release."""
     agents = {
         arg.removeprefix("-javaagent:").partition("=")[0]
         for arg in host.facts.arguments
         if arg.startswith("-javaagent:")
     }
     own = [version for name, version in map(_artifact, host.facts.loaded_jars) if name.startswith("kafka_2.")]
+    there = {_artifact(f"/{name}")[0] for name in others}
     return tuple(
         path
         for path in sorted(set(host.facts.loaded_jars) - agents)
-        if not _JAVA.search(path) and not _belongs(*_artifact(path), own)
+        if not _JAVA.search(path) and not _belongs(*_artifact(path), own, there)
     )
 
 
-def _belongs(artifact: str, version: str, own: Sequence[str]) -> bool:
-    return version in own if _KAFKA.fullmatch(artifact) else _LIBRARIES.fullmatch(artifact) is not None
+def _belongs(artifact: str, version: str, own: Sequence[str], there: Collection[str]) -> bool:
+    if _KAFKA.fullmatch(artifact):
+        return version in own
+    return bool(_LIBRARIES.fullmatch(artifact) or (_FAMILIES.fullmatch(artifact) and artifact in there))
+
+
+def _dropped_libraries(host: HostState, foreign: Collection[str], others: Collection[str]) -> list[str]:
+    """Return the libraries of the running release that another one does not have in any version: a plugin can use
+    them."""
+    there = {_artifact(f"/{name}")[0] for name in others}
+    loaded = [path for path in host.facts.loaded_jars if "/libs/" in path and path not in foreign]
+    names = {path.rsplit("/", 1)[1]: _artifact(path)[0] for path in loaded}
+    return sorted(name for name, artifact in names.items() if artifact not in there and not _KAFKA.fullmatch(artifact))
 
 
 def _artifact(path: str) -> tuple[str, str]:

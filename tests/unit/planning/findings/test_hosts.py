@@ -479,11 +479,16 @@ OWN = (
 )
 
 
-def running(*jars: str, arguments: tuple[str, ...] = (), release: Release = R431) -> tuple[Finding, ...]:
+NEXT = frozenset({"kafka_2.13-4.3.1.jar", "both-1.0.jar"})
+
+
+def running(
+    *jars: str, arguments: tuple[str, ...] = (), release: Release = R431, there: frozenset[str] = NEXT
+) -> tuple[Finding, ...]:
     facts = HostFacts(
         loaded_jars=(*OWN, *jars),
         arguments=("java", f"-javaagent:{AGENT}=9404:/etc/kafka/jmx.yml", *arguments, "kafka.Kafka"),
-        release_jars={release: frozenset({"kafka_2.13-4.3.1.jar", "both-1.0.jar"})},
+        release_jars={release: there},
     )
     host = replace(HEALTHY, facts=facts, releases=frozenset({release}))
     return host_problems(SEPARATE, catalogue(), {4: host}, [release])
@@ -499,6 +504,21 @@ def test_a_plugin_is_named_and_whether_the_next_release_has_it() -> None:
     assert (found.code, found.severity.value) == ("FOREIGN-JARS", "warning")
     assert f": {', '.join(sorted((*plugins,)))}." in found.sentence
     assert "The folder of 4.3.1 does not have opa-authorizer-1.5.jar." in found.sentence
+
+
+def test_each_jar_of_a_plugin_is_named_also_one_with_a_name_like_those_of_kafka() -> None:
+    plugin = ("my-authorizer-1.2.jar", "jedis-4.3.1.jar", "commons-pool2-2.11.1.jar")
+    similar = ("netty-handler-proxy-4.1.105.Final.jar", "log4j-layout-template-json-2.24.3.jar", "jackson-jr-2.jar")
+    of_kafka = ("commons-cli-1.4.jar", "netty-handler-4.1.111.Final.jar", "log4j-core-2.jar", "jetty-new-9.jar")
+    paths = [f"{LIBS}/{name}" for name in (*plugin, *similar, *of_kafka)]
+    jars = frozenset({"kafka_2.13-4.3.1.jar", "log4j-core-2.24.3.jar", "jetty-new-12.jar"})
+    (found,) = running(*paths, there=jars)
+    assert f"The folder of 4.3.1 does not have {', '.join(sorted((*plugin, *similar)))}." in found.sentence
+    assert (
+        "it does not have either: commons-cli-1.4.jar, netty-handler-4.1.111.Final.jar, zookeeper-jute-3.8.4.jar."
+        in found.sentence
+    )
+    assert running(*paths[6:], there=jars) == ()
 
 
 @pytest.mark.parametrize(
