@@ -288,6 +288,8 @@ class UnitStop:
     """Of Kafka outside of its control group; None: the host does not show them."""
     programs: tuple[JavaProcess, ...] = ()
     """Other Java programs outside of it, as far as the host shows them."""
+    grouped: tuple[JavaProcess, ...] = ()
+    """Java programs in its control group that are not the node, as far as the host shows them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from kafka_rollout.base.wording import few, few_quoted, nodes
 from kafka_rollout.model.host_state import HostState, LinkUser, StoppedUnit
 from kafka_rollout.model.node_log import hide_credentials
 from kafka_rollout.model.signals import STOP_SCRIPT
+from kafka_rollout.model.starts import MAIN_CLASS
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.model.unit_settings import AFTER_FAILURE, exit_code_of
 from kafka_rollout.model.unit_stops import find_reached, find_reached_programs
@@ -37,7 +38,8 @@ STOP_REACHES_OTHERS = FindingCode(
     (BLOCKER, WARNING),
     "A stop of the unit of a node stops other Kafka processes of its host too, also those of other clusters, because a "
     "command of it or of a script that it runs can send them a signal, or because their units depend on it. Or the "
-    "tool cannot tell what a command or a script does: a warning if the inventory has stop_spares_others.",
+    "tool cannot tell what a command or a script does: a warning if the inventory has stop_spares_others. Or its unit "
+    "has started another Kafka.",
 )
 STOP_REACHES_UNITS = FindingCode(
     "STOP-REACHES-OTHER-UNITS",
@@ -98,10 +100,36 @@ def stop_findings(cluster: ClusterSpec, node: NodeSpec, host: HostState) -> Iter
             "Let it send SIGTERM to $MAINPID alone"
             + (f", or run `systemctl start {units}` after the step of the node." if units else "."),
         )
+    yield from _by_group(node, host)
     yield from _by_signal(node, host)
     yield from _by_result(node, host)
     yield from _by_systemd(node, host, others)
     yield from _by_link(node, host, others)
+
+
+def _by_group(node: NodeSpec, host: HostState) -> Iterable[Finding]:
+    """A stop sends a signal to each process in the control group, unless KillMode= limits it to the main process."""
+    if host.kill_mode in ("process", "none"):
+        return
+    for one in host.stop.grouped:
+        name = f"process {one.pid} ({one.program or one.configuration or MAIN_CLASS})"
+        runs = f"{host.unit} on host {host.name} has also started {name}, which a stop of node {node.node_id} ends, too"
+        if one.is_kafka:
+            yield STOP_REACHES_OTHERS.found(
+                f"node {node.node_id}",
+                f"{runs}: it is another Kafka, in the control group of the unit.",
+                "Give it a unit of its own, and remove it from the command and the scripts of this one. The change "
+                f"needs a stop of {host.unit}, which ends both: choose a time at which both clusters can miss them.",
+                severity=BLOCKER,
+                covers=(name,),
+            )
+        else:
+            yield STOP_REACHES_UNITS.found(
+                f"node {node.node_id}, {name}",
+                f"{runs}: it is in the control group of the unit.",
+                f"If each start of {host.unit} starts it again, no action is needed: the approval of the plan accepts "
+                "it. Else give it a unit of its own.",
+            )
 
 
 def _by_signal(node: NodeSpec, host: HostState) -> Iterable[Finding]:

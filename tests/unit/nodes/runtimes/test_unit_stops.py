@@ -13,14 +13,18 @@ import pytest
 
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.model.host_state import UnitStop
+from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.nodes.runtimes.hosts.service import SshServiceRuntime
 from kafka_rollout.nodes.runtimes.hosts.shells import Done
 from kafka_rollout.nodes.runtimes.hosts.unit_stops import read_unit_stop
+from kafka_rollout.planning.findings.stops import stop_findings
 from kafka_rollout.releases.facts import Release
 from tests.fakes.host import FakeHost
 from tests.unit.nodes.runtimes.test_service import NODE, runtime_on
 
 SCRIPT = "/opt/kafka/bin/kafka-server-stop.sh"
+CLUSTER = ClusterSpec(name="far", runtime="ssh_service", nodes=(NODE,))
+R431 = Release(4, 3, 1)
 Begin = Callable[..., int]
 
 
@@ -124,7 +128,27 @@ def test_the_user_of_a_stop_is_that_of_the_unit_and_not_of_its_process(
     assert read(RealShell(tmp_path, group=str(own), user=user), SCRIPT, pid=own).user_id == user_id
 
 
-def test_hidden_processes_are_unknown_and_a_unit_without_a_command_asks_for_none(tmp_path: Path) -> None:
+@pytest.mark.parametrize("main", ["kafka", "shell"])
+def test_another_kafka_in_the_control_group_ends_with_each_stop(tmp_path: Path, begin: Begin, main: str) -> None:
+    """systemd sends the signal to all of them, also without ExecStop=."""
+    file = "/etc/kafka/server.properties"
+    own, child = (begin("-Xmx1g", "kafka.Kafka", file) for _ in range(2))
+    other, shell = begin("-Xmx1g", "kafka.Kafka", "/etc/kafka-b/x.properties"), begin("wait")
+    group = "\n".join(map(str, (own, child, other, shell)))
+    stop = read(RealShell(tmp_path, group=group), pid=own if main == "kafka" else shell)
+    assert [(one.pid, one.configuration) for one in stop.grouped] == [(other, "/etc/kafka-b/x.properties")]
+    assert read(RealShell(tmp_path, group=f"{own}\n{child}"), pid=own).grouped == ()
+    state = replace(runtime_on(FakeHost()).host(NODE, [R431]), stop=stop)
+    (blocker,) = stop_findings(CLUSTER, NODE, state)
+    assert (blocker.code, blocker.severity.value) == ("STOP-REACHES-OTHER-NODES", "blocker")
+    assert f"process {other} (/etc/kafka-b/x.properties), which a stop of node {NODE.node_id} ends" in blocker.sentence
+    assert list(stop_findings(CLUSTER, NODE, replace(state, kill_mode="process"))) == []
+    connect = replace(stop.grouped[0], program="org.apache.kafka.connect.cli.ConnectDistributed", configuration="")
+    (warning,) = stop_findings(CLUSTER, NODE, replace(state, stop=UnitStop(grouped=(connect,))))
+    assert (warning.code, warning.severity.value) == ("STOP-REACHES-OTHER-UNITS", "warning")
+
+
+def test_hidden_processes_are_unknown_and_a_unit_without_a_command_reaches_none(tmp_path: Path) -> None:
     assert read(RealShell(tmp_path, first=f"{tmp_path}/gone"), SCRIPT).processes is None
     assert read(RealShell(tmp_path)) == UnitStop()
 

@@ -49,6 +49,8 @@ class JavaProcesses:
     """Those outside of it, as far as the host shows them."""
     is_known: bool
     """The host shows them all."""
+    grouped: tuple[JavaProcess, ...]
+    """Those in the control group of the unit that are not the node itself: another Kafka, and other programs."""
     lines: tuple[str, ...]
     """What the command printed, also for the lines that the caller added."""
 
@@ -59,12 +61,24 @@ def read_java_processes(commands: HostCommands, node: NodeSpec, pid: int | None,
     shown = commands.run(node, f"{_PROCESSES}{lines}{left_command(unit)}").out
     own, printed = parse_left(shown).kafka, tuple(shown.splitlines())
     of_unit = {*(own or ()), *([] if pid is None else [pid])}
+    seen = tuple(_parse(printed))
     return JavaProcesses(
         own=frozenset(of_unit),
-        others=tuple(one for one in _parse(printed) if one.pid not in of_unit and (one.is_kafka or one.unit != unit)),
+        others=tuple(one for one in seen if one.pid not in of_unit and (one.is_kafka or one.unit != unit)),
+        grouped=_beside(node, [one for one in seen if one.pid in of_unit], pid),
         is_known="Processes=known" in printed and own is not None,
         lines=printed,
     )
+
+
+def _beside(node: NodeSpec, processes: Sequence[JavaProcess], pid: int | None) -> tuple[JavaProcess, ...]:
+    """Return the processes of a control group that are not the node. `pid`: the main process, which can be a shell. One
+    with the same configuration is the node: a JVM that starts a program shows its own command line for a moment."""
+    kafka = [one for one in processes if one.is_kafka]
+    file = service_of(node).configuration_file
+    own = [one for one in kafka if one.pid == pid] or [one for one in kafka if one.configuration == file] or kafka[:1]
+    same = {one.configuration for one in own}
+    return tuple(one for one in processes if one not in own and not (one.is_kafka and one.configuration in same))
 
 
 def _parse(lines: Iterable[str]) -> Iterator[JavaProcess]:

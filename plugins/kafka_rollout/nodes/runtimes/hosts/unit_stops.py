@@ -49,10 +49,10 @@ def read_unit_stop(
     """Return what a stop executes and whom it can reach. `stop`, `after`: the words of each ExecStop= and
     ExecStopPost=. `pid`: the main process of the unit. `signal`: as in UnitStop.
 
-    Without such commands, a stop reaches no other process, and none is asked for.
+    Without such commands, a stop reaches no process outside of the control group.
     """
     if not (stop or after):
-        return UnitStop(signal=signal)
+        return UnitStop(signal=signal, grouped=read_java_processes(commands, node, pid).grouped)
     unit = shlex.quote(service_of(node).unit)
     java = read_java_processes(commands, node, pid, lines=_PRIVILEGED.format(unit=unit))
     users = [line.removeprefix("User=") for line in java.lines if line.startswith("User=")]
@@ -68,6 +68,7 @@ def read_unit_stop(
         user_id=int(users[0]) if len(users) == 1 and users[0].isdigit() else None,
         is_privileged="Privileged=no" not in java.lines,
         own=java.own,
+        grouped=java.grouped,
         processes=tuple(one for one in java.others if one.is_kafka) if java.is_known else None,
         programs=tuple(one for one in java.others if not one.is_kafka),
     )
