@@ -7,7 +7,7 @@ import re
 import shutil
 import stat
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -54,7 +54,7 @@ def java_version(binary: Path) -> int | None:
 
 # Options with an effect outside the process, or that need the memory of a running node a second time.
 _WITH_EFFECTS = re.compile(
-    r"-D.*|-javaagent:.*|-agent(lib|path):.*|-Xlog(:.*)?|-Xloggc:.*|-Xrun.*|-Xdebug|-Xshare:dump|-verbose.*"
+    r"-D.*|-javaagent:.*|-agent(lib|path):.*|-Xlog|-Xloggc:.*|-Xrun.*|-Xdebug|-Xshare:dump|-verbose.*"
     r"|-Xm[sn].*|-XX:[+-]?(AlwaysPreTouch|StartFlightRecording|FlightRecorderOptions|ArchiveClassesAtExit"
     r"|AutoCreateSharedArchive|SharedArchiveFile|DumpLoadedClassList|LogVMOutput|LogFile|UseLargePages"
     r"|InitialHeapSize|NewSize|MinHeapSize|HeapDumpPath|Flags|VMOptionsFile)\b.*"
@@ -64,11 +64,63 @@ _PAIRED = ("--add-", "--patch-module", "--limit-modules", "--upgrade-module-path
 _NOISE = re.compile(r"Error: (Could not create the Java|A fatal exception)|Picked up |.* VM warning: ")
 
 
+# The last part of -Xlog:what:output:decorators:options, which only a file has. The part before it has no colons.
+_LOG = re.compile(r'-Xlog:([^:]*):(file=(?:"[^"]*"|[^:"]*)|"[^"]*"|[^:"]*)(?::([^:]*))?(?::(.*))?')
+_LOG_OPTIONS = re.compile(r"(?:(?:filecount=\d{1,4}|filesize=\d+[kKmMgG]?|foldmultilines=(?:true|false))(?:,|$))*")
+_MEMORY = re.compile(r"-(?:Xm([sxn])|XX:(InitialHeapSize|MaxHeapSize|MinHeapSize|NewSize|MaxNewSize)=)(.*)")
+_SETS = {"s": ("InitialHeapSize", "MinHeapSize"), "x": ("MaxHeapSize",), "n": ("NewSize",)}
+_NOT_MORE = (("InitialHeapSize", "MaxHeapSize"), ("MinHeapSize", "MaxHeapSize"), ("MinHeapSize", "InitialHeapSize"))
+_SIZE = re.compile(r"(0[xX][0-9a-fA-F]+|\d+)([kKmMgGtT]?)")
+_FACTORS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
+
+
+def refused_sizes(arguments: Sequence[str]) -> str:
+    """Return why each Java refuses the sizes of the heap and of its logs, before it reserves memory; empty if it
+    accepts them. Each later option replaces an earlier one."""
+    sizes: dict[str, tuple[int, str]] = {}
+    for word in _of_jvm(arguments):
+        log = _LOG.fullmatch(word)
+        if log is not None and log[4] and not _LOG_OPTIONS.fullmatch(log[4]):
+            return f"Invalid -Xlog option: {word}"
+        if (memory := _MEMORY.fullmatch(word)) is None:
+            continue
+        size = _SIZE.fullmatch(memory[3])
+        if size is None:
+            return f"Invalid size: {word}"
+        number = int(size[1], 0 if size[1][:2] in ("0x", "0X") else 10) << _FACTORS[size[2].lower()]
+        for name in _SETS[memory[1]] if memory[1] else (memory[2],):
+            sizes[name] = number, word
+    for less, more in _NOT_MORE:
+        if less in sizes and more in sizes and 0 < sizes[more][0] < sizes[less][0]:
+            return f"{sizes[less][1]} is more than {sizes[more][1]}"
+    return ""
+
+
+def _of_jvm(arguments: Sequence[str]) -> Iterator[str]:
+    """Yield the options of the JVM in a command line, without the class path."""
+    words = iter(arguments)
+    has_options = False
+    for word in words:
+        if word.startswith("-"):
+            has_options = True
+            yield word
+            if word in _WITH_VALUE:
+                next(words, None)
+        elif has_options and not word.startswith("@"):
+            return
+
+
+def _without_file(option: str) -> str:
+    """Return an option of the logs with which Java writes none of its files."""
+    match = _LOG.fullmatch(option)
+    return option if match is None else f"-Xlog:{match[1]}:stdout" + (f":{match[3]}" if match[3] else "")
+
+
 def harmless_options(arguments: Sequence[str]) -> list[str]:
     """Return the options of a command line with which a second Java can try whether it accepts them.
 
-    Left out: properties, agents, logs, what reserves or touches the memory of the heap, and everything from the main
-    class on: `--override` of kafka-server-start.sh is an argument of Kafka.
+    Left out: properties, agents, files of logs, what reserves or touches the memory of the heap, and everything from
+    the main class on: `--override` of kafka-server-start.sh is an argument of Kafka.
     """
     found: list[str] = []
     has_options = False
@@ -84,7 +136,7 @@ def harmless_options(arguments: Sequence[str]) -> list[str]:
         elif word.startswith(_PAIRED) and "=" not in word:
             found += [word, next(words, "")]
         elif not word.startswith("@") and not _WITH_EFFECTS.fullmatch(word):
-            found.append(word)
+            found.append(_without_file(word))
     return found
 
 
@@ -97,6 +149,8 @@ def refusal_of(stderr: str) -> str:
 def refused_options(binary: Path, arguments: Sequence[str]) -> str:
     """Return why a Java refuses the options of a command line; empty if it accepts them. Raises FatalError if the
     Java does not run, TransientError if it does not answer."""
+    if refused := refused_sizes(arguments):
+        return refused
     try:
         return _try_options(binary, tuple(harmless_options(arguments)), binary.stat().st_mtime_ns)
     except OSError as error:

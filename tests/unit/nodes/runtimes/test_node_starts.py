@@ -21,7 +21,7 @@ from kafka_rollout.nodes.runtimes.hosts.shells import Done
 from kafka_rollout.nodes.runtimes.hosts.unit_state import UnitState, parse_unit
 from kafka_rollout.nodes.runtimes.local_process import LocalProcessRuntime
 from kafka_rollout.releases.facts import Release
-from kafka_rollout.releases.jvm.java import harmless_options, java_binary, refusal_of, refused_options
+from kafka_rollout.releases.jvm.java import harmless_options, java_binary, refusal_of, refused_options, refused_sizes
 from tests.unit.nodes.runtimes.test_local_process import NoJars
 
 NEW = Release(4, 3, 1)
@@ -198,10 +198,43 @@ def test_only_options_without_an_effect_are_tried() -> None:
         "-XX:StartFlightRecording=filename=/tmp/x -XX:+PrintGCDateStamps -d64 -cp /opt/libs/* kafka.Kafka /etc/x"
     )
     assert harmless_options(command.split()) == [
-        *("-Xmx4g", "-server", "-XX:MaxGCPauseMillis=20", "--add-opens", "java.base/java.nio=ALL"),
-        *("-XX:+PrintGCDateStamps", "-d64"),
+        *("-Xmx4g", "-server", "-XX:MaxGCPauseMillis=20", "-Xlog:gc*:stdout"),
+        *("--add-opens", "java.base/java.nio=ALL", "-XX:+PrintGCDateStamps", "-d64"),
     ]
     assert refusal_of(REFUSED) == "Unrecognized VM option 'UseConcMarkSweepGC'"
+
+
+_SIZES = [
+    ("-Xms6g -Xmx4g", "-Xms6g is more than -Xmx4g"),
+    ("-Xmx8m -XX:InitialHeapSize=9m", "-XX:InitialHeapSize=9m is more than -Xmx8m"),
+    ("-XX:MinHeapSize=2g -Xmx1g", "-XX:MinHeapSize=2g is more than -Xmx1g"),
+    ("-Xms2g -XX:InitialHeapSize=1g", "-Xms2g is more than -XX:InitialHeapSize=1g"),
+    ("-Xms4gb", "Invalid size: -Xms4gb"),
+    ("-Xmn1gb", "Invalid size: -Xmn1gb"),
+    ("-XX:NewSize=1gb", "Invalid size: -XX:NewSize=1gb"),
+    ("-Xlog:gc:file=FILE:time:filecount=10,filesize=100X", "Invalid -Xlog option"),
+    ("-Xms1g -Xmx64m -Xmx2g", ""),
+    ("-Xms0x1000000 -XX:MaxHeapSize=65536k", ""),
+    ("-Xms128M -Xmx128m -Xmn32m", ""),
+    ('-Xlog:gc*:file="FILE":time,tags:filecount=10,filesize=100M', ""),
+    ("-Xlog:gc:FILE::filesize=1048576", ""),
+]
+
+
+@pytest.mark.parametrize(("options", "why"), _SIZES)
+@pytest.mark.jvm
+def test_sizes_are_refused_as_java_refuses_them(tmp_path: Path, options: str, why: str) -> None:
+    words = options.replace("FILE", str(tmp_path / "gc.log")).split()
+    assert refused_sizes(["java", *words, "kafka.Kafka", "-Xms1z"]).startswith(why)
+    ran = subprocess.run([str(java_binary()), *words, "-version"], capture_output=True, check=False)
+    assert (ran.returncode == 0) == (why == "")
+
+
+@pytest.mark.parametrize(("options", "why"), [("-Xlog:gcc:file=/x:time", "-Xlog"), ("-Xlog:gc:/x:foo", "-Xlog")])
+@pytest.mark.jvm
+def test_what_a_java_is_to_log_is_tried_without_the_file(options: str, why: str) -> None:
+    assert why in refused_options(java_binary(), [options])
+    assert refused_options(java_binary(), ["-Xlog:gc*:file=/nowhere/gc.log:time,tags:filecount=10,filesize=1M"]) == ""
 
 
 def test_the_arguments_of_kafka_are_no_options_of_its_java() -> None:

@@ -26,7 +26,7 @@ from kafka_rollout.nodes.runtimes.hosts.unit_state import (
     read_start,
 )
 from kafka_rollout.releases.facts import Release
-from kafka_rollout.releases.jvm.java import harmless_options, refusal_of
+from kafka_rollout.releases.jvm.java import harmless_options, refusal_of, refused_sizes
 
 _STAT = "stat {follow}--format=%Z -- {path} 2>&1 | sed 's/^/{number} /'"
 _MODULE = "module "
@@ -136,17 +136,17 @@ def find_jvm_problems(
     """Start the node's Java as the SSH user with the options of the process that a start on one of the releases has
     too, and with those of the unit's environment.
 
-    Nothing but `-version` runs, and the options of memory, logs and agents are left out. Raises TransientError if the
-    options are unknown, RefusedError if the Java or a part of them is hidden, UserError if another user than root can
-    change the Java.
+    Nothing but `-version` runs. Agents, and what reserves memory or writes files, are left out; sizes are compared.
+    Raises TransientError if the options are unknown, RefusedError if the Java or a part of them is hidden, UserError if
+    another user than root can change the Java.
     """
     of_unit, start = read_start(commands, node, releases)
     java = find_next_java(commands, node, unit.pid, of_unit, start)
     read_java_version(commands, node, java)  # raises without a Java, and for one that the user of the node can change
     for home in (path.rpartition("/bin/")[0] for path in java.paths):
         _refuse_unsafe(commands, node, home)
-    found = []
     seen = certain_options(node, releases, of_unit, start).values()
+    found = [problem for one in seen if (problem := refused_sizes(one.arguments))]
     apart = (([word for word in one.arguments if word not in one.environment], one.environment) for one in seen)
     for options in dict.fromkeys(tuple(harmless_options(words)) for parts in apart for words in parts):
         for path in java.paths if options else ():
