@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+
 import pytest
 
-from kafka_rollout.nodes.runtimes.hosts.open_files import read_open_files
+from kafka_rollout.nodes.runtimes.hosts.open_files import WHY_HIDDEN, read_open_files, why_hidden
 from kafka_rollout.nodes.runtimes.hosts.shells import Done
 from tests.fakes.host import FakeHost
 from tests.unit.nodes.runtimes.test_service import NODE, runtime_on
@@ -41,3 +44,11 @@ def test_of_several_versions_that_of_the_class_path_counts(
 
     monkeypatch.setattr(type(runtime), "run", run)
     assert read_open_files(runtime, NODE, 50).version == version
+
+
+def test_a_process_that_has_ended_is_in_no_namespace_of_its_own() -> None:
+    with subprocess.Popen(["true"]) as ended:
+        pass
+    for pid in (ended.pid, os.getpid()):
+        done = subprocess.run(["sh", "-c", WHY_HIDDEN.format(pid=pid)], capture_output=True, text=True, check=False)
+        assert "namespace" not in why_hidden(done.stdout.splitlines())

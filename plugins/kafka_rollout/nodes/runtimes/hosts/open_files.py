@@ -23,7 +23,8 @@ from kafka_rollout.nodes.runtimes.hosts.shells import refused_by_sudo
 _JAR = re.compile(r" -> (/\S+\.jar)( \(deleted\))?$", re.MULTILINE)
 _OPEN = re.compile(r" -> (/.+)$", re.MULTILINE)
 WHY_HIDDEN = (
-    'test "$(cat /proc/self/uid_map)" = "$(cat /proc/{pid}/uid_map)" || echo Hidden=namespace; '
+    "map=$(cat /proc/{pid}/uid_map 2>/dev/null); "  # empty: it has ended
+    'test -z "$map" || test "$(cat /proc/self/uid_map)" = "$map" || echo Hidden=namespace; '
     "grep -qE '^CapPrm:[[:space:]]*0*[1-9a-f]' /proc/{pid}/status && echo Hidden=capabilities; "
 )
 """Lines of the login shell, without a right, for `why_hidden`."""
