@@ -169,6 +169,7 @@ def start_path_findings(node: NodeSpec, host: HostState, releases: Sequence[Rele
         yield from _package_findings(node, host, releases)
         yield from _missing_findings(node, service, host, releases)
         yield from _present_findings(node, service, host, releases)
+        yield from _deleted_data_findings(node, service, host)
         yield from _removed_findings(node, service, host)
         return
     unknown: dict[Fate, dict[str, None]] = {Fate.UNKNOWN: {}, Fate.HIDDEN: {}}
@@ -196,6 +197,7 @@ def start_path_findings(node: NodeSpec, host: HostState, releases: Sequence[Rele
     yield from _access_findings(node, host, releases)
     yield from _missing_findings(node, service, host, releases)
     yield from _present_findings(node, service, host, releases)
+    yield from _deleted_data_findings(node, service, host)
     yield from _removed_findings(node, service, host)
     if host.start_paths_problem:
         yield START_PATH_UNKNOWN.found(
@@ -403,10 +405,35 @@ def _missing_findings(
         )
 
 
+def _deleted_data_findings(node: NodeSpec, service: ServiceSpec, host: HostState) -> Iterator[Finding]:
+    """Yield the log directories that a stop deletes. A start makes them again, empty."""
+    settings: defaultdict[str, dict[str, None]] = defaultdict(dict)
+    for path in host.start_paths:
+        if path.kind is StartFileKind.IDENTITY and path.removed_by and path.now.state is not PlaceState.MISSING:
+            settings[path.removed_by][path.path] = None
+    for setting, paths in settings.items():
+        names = few(paths, limit=_SHOWN)
+        yield START_PATH_REMOVED.found(
+            f"node {node.node_id}, {setting}, log directory",
+            f"{service.unit} on host {host.name} has {setting}, so systemd deletes {names} (log directory) when node "
+            f"{node.node_id} is stopped, with all its data. A rollback does not bring it back.",
+            f"Do not stop the node now. Set RuntimeDirectoryPreserve=yes in the unit (`systemctl edit {service.unit}`) "
+            f"and run `systemctl daemon-reload`. Then stop the node, copy {names} to a folder below /var/lib with its "
+            "owner, name it in log.dirs, start the node, and plan again."
+            if setting.startswith("RuntimeDirectory")
+            else "Do not stop the node now: nothing keeps this folder. Be sure that each of its partitions has other "
+            "in-sync replicas, and move the others (kafka-reassign-partitions.sh). Then set log.dirs to a folder below "
+            "/var/lib, as for a node whose disk is replaced.",
+            severity=BLOCKER,
+        )
+
+
 def _removed_findings(node: NodeSpec, service: ServiceSpec, host: HostState) -> Iterator[Finding]:
     """Yield what is there now, and not after the stop."""
     removed: defaultdict[tuple[str, bool], dict[str, None]] = defaultdict(dict)
     for path in host.start_paths:
+        if path.kind is StartFileKind.IDENTITY:
+            continue
         is_fatal = path.is_needed and (path.absence is Absence.FATAL or path.kind in _NEEDED_AT_START)
         is_named = is_fatal or path.absence is Absence.DOUBTFUL or path.kind is StartFileKind.LOGGING
         if is_named and path.removed_by and path.now.state is not PlaceState.MISSING:

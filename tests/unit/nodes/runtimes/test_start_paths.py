@@ -1043,6 +1043,24 @@ def test_what_the_stop_removes_is_not_there_for_the_next_start(
     assert site.findings(state) == [], "the start makes it"
 
 
+@pytest.mark.parametrize("name", ["run/kafka/data", "run/kafka"])
+def test_a_command_that_makes_a_log_directory_does_not_bring_its_data_back(
+    site: Host, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr("kafka_rollout.nodes.runtimes.hosts.absences._RUN", f"{site.home}/run")
+    site.write("run/kafka/data/meta.properties")
+    config, unit = {"log.dirs": f"HOME/{name}"}, f"{START}\n{RUNTIME}"
+    makes = ["mkdir -p HOME/run/kafka/data", "install -d -o kafka HOME/run/kafka"]
+    state = site.read(config, *CONFIGURATION.split(), unit=unit, lines=makes)
+    (found,) = [one for one in site.findings(state) if one.code == "START-PATH-REMOVED"]
+    assert (found.severity.value, "RuntimeDirectoryPreserve=yes" in found.remedy) == ("blocker", True)
+    assert f"systemd deletes {site.home}/{name} (log directory)" in found.sentence
+    assert not any(one in found.remedy for one in ("/etc/kafka", "ExecStartPre"))
+    unit += f"BindPaths=/var/lib/kafka:{site.home}/run/kafka:rbind\n"
+    state = site.read(config, *CONFIGURATION.split(), unit=unit, lines=makes)
+    assert "START-PATH-REMOVED" not in {one.code for one in site.findings(state)}
+
+
 def test_what_is_missing_in_a_folder_of_the_unit_is_not_made_by_systemd(
     site: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -1057,10 +1075,11 @@ def test_the_stop_removes_the_folders_of_private_tmp(site: Host) -> None:
     """The test has its files there."""
     unit = f"{START}\nPrivateTmp=yes\nEnvironmentFiles=HOME/etc/x (ignore_errors=no)\n"
     state = site.read({"log.dirs": "HOME/data"}, *CONFIGURATION.split(), unit=unit)
-    (found,) = [one for one in site.findings(state) if one.code == "START-PATH-REMOVED"]
-    assert found.severity.value == "blocker"
-    assert f"{site.home}/data" in found.sentence
-    assert f"{site.home}/etc/x" not in found.sentence, "systemd reads it outside"
+    data, others = [one for one in site.findings(state) if one.code == "START-PATH-REMOVED"]
+    assert {data.severity.value, others.severity.value} == {"blocker"}
+    assert f"{site.home}/data" in data.sentence
+    assert "kafka-reassign-partitions.sh" in data.remedy
+    assert f"{site.home}/etc/x" not in data.sentence + others.sentence, "systemd reads it outside"
 
 
 def test_what_the_stop_removes_does_not_bar_the_start(site: Host, monkeypatch: pytest.MonkeyPatch) -> None:

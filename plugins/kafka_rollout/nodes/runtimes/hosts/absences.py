@@ -50,6 +50,8 @@ class Prepared:
     """With all that is in them."""
     is_other_root: bool
     """The process sees other files than the host."""
+    mounted: frozenset[str] = frozenset()
+    """Those of them that BindPaths= mounts there."""
     removed: Mapping[str, str] = field(default_factory=dict)
     """Folder whose content systemd removes at the stop of the unit → the setting."""
 
@@ -58,6 +60,7 @@ class Prepared:
         """`shown`: lines `property=value` of systemctl. `lines`: the commands of the unit, and their scripts."""
         folders: set[str] = set()
         trees: set[str] = set()
+        mounted: set[str] = set()
         removed: dict[str, str] = {}
         is_other_root = False
         values = {name: value for name, _, value in (line.partition("=") for line in shown)}
@@ -72,7 +75,7 @@ class Prepared:
             elif name == "PrivateTmp" and value.strip() not in ("", "no"):
                 removed |= dict.fromkeys(_TMP, f"{name}={value}")
             elif name in ("BindPaths", "BindReadOnlyPaths"):
-                trees |= {bound(path) for word in words if (path := word.lstrip("-+"))[:1] == "/"}
+                mounted |= {bound(path) for word in words if (path := word.lstrip("-+"))[:1] == "/"}
             elif name in OTHER_ROOTS and value.strip() not in ("", "/"):
                 is_other_root = True
         for command in (one for line in lines for one in _COMMANDS.split(line)):
@@ -82,7 +85,13 @@ class Prepared:
             elif _MAKES.search(command):
                 trees |= found
             trees |= {*OUTPUT.findall(command)}
-        return cls(folders=frozenset(folders), trees=frozenset(trees), is_other_root=is_other_root, removed=removed)
+        return cls(
+            folders=frozenset(folders),
+            trees=frozenset(trees | mounted),
+            mounted=frozenset(mounted),
+            is_other_root=is_other_root,
+            removed=removed,
+        )
 
     def makes(self, path: str) -> bool:
         """Return whether the path can exist at the start though it does not now."""
@@ -94,14 +103,16 @@ class Prepared:
             or any(f"{one}/".startswith(f"{tree}/") for one in forms for tree in self.trees)
         )
 
-    def removed_by(self, *paths: str, by_systemd: bool) -> str:
+    def removed_by(self, *paths: str, by_systemd: bool, has_data: bool) -> str:
         """Return the setting by which a stop removes a path, of which all forms are given, and after which nothing that
-        the unit starts makes it again; empty if it stays. `by_systemd`: it uses the path, and not the process."""
+        the unit starts makes it again; empty if it stays. `by_systemd`: it uses the path, and not the process.
+        `has_data`: it is a log directory, which a start makes again without its data."""
         forms = {path.replace("/var/run/", "/run/", 1) for path in paths}
-        if any(self.makes(path) for path in forms):
+        kept = any(f"{path}/".startswith(f"{one}/") for path in forms for one in self.mounted)
+        if self.is_other_root or kept if has_data else any(self.makes(path) for path in forms):
             return ""
         for folder, setting in self.removed.items():
-            is_in_it = any(path.startswith(f"{folder}/") for path in forms)
+            is_in_it = any(f"{path}/".startswith(f"{folder}/") and (has_data or path != folder) for path in forms)
             if is_in_it and not (by_systemd and folder in _TMP):  # it sees /tmp of the host
                 return setting
         return ""

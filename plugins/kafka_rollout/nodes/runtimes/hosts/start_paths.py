@@ -203,7 +203,12 @@ def read_start_paths(
 
 def _with_removed(paths: Iterable[StartPath], prepared: Prepared) -> Iterator[StartPath]:
     for one in paths:
-        setting = prepared.removed_by(one.path, one.now.path, by_systemd=_USES[one.kind] is None)
+        setting = prepared.removed_by(
+            one.path,
+            one.now.path,
+            by_systemd=_USES[one.kind] is None,
+            has_data=one.kind is StartFileKind.IDENTITY,
+        )
         yield replace(one, removed_by=setting)
 
 
