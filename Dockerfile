@@ -1,12 +1,13 @@
-# Airflow with kafka-rollout in it. The tag names the same Airflow as requirements.txt (a test compares them). Replace it
+# Airflow with kafka-rollout in it. The tag names the same Airflow as the lock (a test compares them). Replace it
 # by the digest that your registry reports for this tag, so that a changed tag cannot change your image.
 FROM apache/airflow:3.3.2-python3.11
 
-COPY requirements.txt /opt/kafka-rollout/
+# What the wheel needs, and no tool of its developers.
+COPY requirements-image.txt /opt/kafka-rollout/
 # setuptools first: pyspark comes as source, and what builds it shall be locked as well.
 RUN cd /opt/kafka-rollout \
- && uv pip install --no-cache --require-hashes --constraint requirements.txt setuptools==80.9.0 \
- && uv pip install --no-cache --require-hashes --no-build-isolation --requirement requirements.txt
+ && uv pip install --no-cache --require-hashes --constraint requirements-image.txt setuptools==80.9.0 \
+ && uv pip install --no-cache --require-hashes --no-build-isolation --requirement requirements-image.txt
 
 COPY pyproject.toml /opt/kafka-rollout/
 COPY setup.py /opt/kafka-rollout/

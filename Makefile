@@ -140,9 +140,13 @@ bench-leaders-first: setup ## measure a batch that moves its leaderships before 
 bench-fleet: setup ## measure the pages with twelve clusters of 200 nodes and 1,000 runs each
 	$(BIN)/python -m bench.fleet $(ARGS)
 
-lock: setup ## resolve requirements.in into requirements.txt again
+lock: setup ## resolve requirements.in into requirements.txt again, and what follows from it
 	$(BIN)/uv pip compile requirements.in --python-version 3.11 --universal \
 	  --generate-hashes --custom-compile-command "make lock" --quiet --output-file requirements.txt
+	echo setuptools | $(BIN)/uv pip compile pyproject.toml - --extra all --constraints requirements.txt --python-version 3.11 --universal \
+	  --no-annotate --custom-compile-command "make lock" --quiet --output-file constraints.txt
+	echo setuptools | $(BIN)/uv pip compile pyproject.toml - --extra all --constraints requirements.txt --python-version 3.11 --universal \
+	  --no-annotate --generate-hashes --custom-compile-command "make lock" --quiet --output-file requirements-image.txt
 	$(BIN)/uv pip compile requirements-celery.in --constraints requirements.txt --no-deps --python-version 3.11 --universal \
 	  --generate-hashes --custom-compile-command "make lock" --quiet --output-file requirements-celery.txt
 

@@ -14,6 +14,8 @@ from tests.architecture.test_layers import imported
 from tests.paths import ROOT
 
 LOCK = (ROOT / "requirements.txt").read_text()
+IMAGE = (ROOT / "requirements-image.txt").read_text()
+FILES = {name: (ROOT / name).read_text() for name in ("requirements.txt", "requirements-image.txt", "constraints.txt")}
 MAKEFILE = (ROOT / "Makefile").read_text()
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 
@@ -24,11 +26,26 @@ def _locked(name: str) -> str:
     return match[1]
 
 
-def test_every_locked_package_has_a_hash() -> None:
-    packages = re.findall(r"^(\S+?)==\S+.*(?:\n    \S.*)*", LOCK, re.MULTILINE)
-    hashed = re.findall(r"^(\S+?)==\S+.*\\\n    --hash=sha256:[0-9a-f]{64}", LOCK, re.MULTILINE)
+@pytest.mark.parametrize("lock", [LOCK, IMAGE], ids=["requirements.txt", "requirements-image.txt"])
+def test_every_locked_package_has_a_hash(lock: str) -> None:
+    packages = re.findall(r"^(\S+?)==\S+.*(?:\n    \S.*)*", lock, re.MULTILINE)
+    hashed = re.findall(r"^(\S+?)==\S+.*\\\n    --hash=sha256:[0-9a-f]{64}", lock, re.MULTILINE)
     assert len(packages) > 100
     assert hashed == packages
+
+
+def test_what_others_install_has_the_versions_of_the_lock_and_no_tool_of_developers() -> None:
+    pins = {name: set(re.findall(r"^([^=\s]+==[^\s;\\]+)", text, re.MULTILINE)) for name, text in FILES.items()}
+    assert pins["constraints.txt"] == pins["requirements-image.txt"]
+    assert pins["constraints.txt"] < pins["requirements.txt"]
+    own = (ROOT / "requirements.in").read_text().partition("# To develop and test.")[2].split()
+    developers = {_name(one) for one in own}
+    assert "pytest" in developers
+    assert not developers & {_name(pin) for pin in pins["constraints.txt"]}
+
+
+def test_pip_reads_the_constraints_beside_a_wheel_that_has_no_hash() -> None:
+    assert "--hash" not in FILES["constraints.txt"]
 
 
 def test_pyspark_client_is_never_installed() -> None:
@@ -37,7 +54,7 @@ def test_pyspark_client_is_never_installed() -> None:
     assert _locked("apache-airflow-providers-apache-spark").startswith("5.")
 
 
-@pytest.mark.parametrize("name", ["requirements.txt", "requirements.in", "tools/bootstrap.sh", "Makefile", ".ci/run"])
+@pytest.mark.parametrize("name", [*FILES, "requirements.in", "tools/bootstrap.sh", "Makefile", ".ci/run"])
 def test_no_registry_is_named(name: str) -> None:
     text = (ROOT / name).read_text()
     assert not re.search(r"https?://|--(extra-)?index-url|--find-links|--trusted-host", text)

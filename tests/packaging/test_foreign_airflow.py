@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -21,24 +22,16 @@ DEVELOPERS = {"pytest", "mypy", "ruff", "hypothesis", "playwright"}
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The interpreter of an environment with the wheel and its extra `airflow`, in the versions of the lock."""
+    """The interpreter of an environment that has what the page on operations installs, by its own words."""
     folder = tmp_path_factory.mktemp("foreign")
-    wheel = build_wheel(folder)
-    run(UV, "venv", "--quiet", "--python", sys.executable, folder / "venv")
+    run("git", "clone", "--quiet", ROOT, folder / "kafka-rollout")
+    run(sys.executable, "-m", "venv", folder / "venv")
     found = folder / "venv" / "bin" / "python"
-    install = (UV, "pip", "install", "--quiet", "--python", found)
-    lines = (ROOT / "requirements.txt").read_text().splitlines()
-    locked = [line.rstrip(" \\") for line in lines if "==" in line and line[0].isalpha()]
-    (folder / "constraints.txt").write_text("\n".join(locked))
-    run(*install, *(one for one in locked if one.startswith("setuptools==")))
-    run(
-        *install,
-        "--no-build-isolation-package",
-        "pyspark",
-        "--constraint",
-        folder / "constraints.txt",
-        f"{wheel}[airflow]",
-    )
+    page = (ROOT / "docs" / "operations.md").read_text()
+    block = re.search(r"```bash\n(pip wheel .*?)```", page, re.DOTALL)
+    assert block
+    activate = shlex.quote(str(folder / "venv" / "bin" / "activate"))
+    run("bash", "-ec", f". {activate}\n{block[1]}", cwd=folder / "kafka-rollout")
     return found
 
 
@@ -49,12 +42,12 @@ def build_wheel(folder: Path) -> Path:
     return wheel
 
 
-def run(*command: str | Path) -> str:
+def run(*command: str | Path, cwd: Path = ROOT) -> str:
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("KAFKA_", "AIRFLOW"))}
     environment.pop("PYTHONPATH", None)
     done = subprocess.run(
         [str(word) for word in command],
-        cwd=ROOT,
+        cwd=cwd,
         capture_output=True,
         text=True,
         check=False,
