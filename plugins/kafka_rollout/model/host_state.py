@@ -101,6 +101,7 @@ class StartFileKind(StrEnum):
     LOGGING = "logging configuration"
     IDENTITY = "meta.properties"
     NAMED = "file that a setting names"
+    INNER = "file that a file of the options names"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -106,7 +106,7 @@ def fate_of(path: StartPath, release: Release | None, host: HostState) -> Fate:
             exists = Fate.STAYS  # no start has read the one of now
         case StartFileKind.JVM | StartFileKind.UNIT | StartFileKind.KEYS | StartFileKind.LOGGING | StartFileKind.NAMED:
             exists = Fate.STAYS if after.is_same else Fate.OTHER
-        case StartFileKind.PROVIDED | StartFileKind.KEY_TAB:
+        case StartFileKind.PROVIDED | StartFileKind.KEY_TAB | StartFileKind.INNER:
             exists = Fate.STAYS if after.is_same else Fate.OTHER
         case _:
             assert_never(path.kind)
@@ -304,7 +304,7 @@ _NEEDED_AT_START = frozenset(
 )
 """Whatever else a check reports of them if they are missing; UNIT: with other variables, if it is optional."""
 # The node starts without them, or it is not known how it uses them.
-_NOT_NEEDED = frozenset({StartFileKind.LOGGING, StartFileKind.JVM, StartFileKind.NAMED})
+_NOT_NEEDED = frozenset({StartFileKind.LOGGING, StartFileKind.JVM, StartFileKind.NAMED, StartFileKind.INNER})
 
 
 def _access_findings(node: NodeSpec, host: HostState, releases: Sequence[Release]) -> Iterator[Finding]:
@@ -529,6 +529,8 @@ def _switched(
         result = "There is none. " + (
             "The node would run and not log."
             if is_log
+            else "It is not known whether the node starts without it."
+            if kind is StartFileKind.INNER and not is_needed
             else "systemd starts and stops the node without it."
             if not is_needed
             else "Without it, systemd does not start the node, and can report no error."
@@ -551,6 +553,8 @@ def _place_of(kind: StartFileKind, service: ServiceSpec) -> str:
             return "log.dirs or metadata.log.dir"
         case StartFileKind.KEY_TAB:
             return "the JAAS file"
+        case StartFileKind.INNER:
+            return "the file that names it"
         case StartFileKind.NAMED | StartFileKind.KEYS | StartFileKind.PROVIDED:
             return f"{service.configuration_file} or {unit}"
         case StartFileKind.PLANNED:

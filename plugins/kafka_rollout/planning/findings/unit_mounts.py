@@ -32,6 +32,7 @@ _KINDS = {
     StartFileKind.LOGGING: WARNING,
     StartFileKind.JVM: WARNING,
     StartFileKind.NAMED: WARNING,
+    StartFileKind.INNER: WARNING,
     StartFileKind.UNIT: None,
     StartFileKind.CONDITION: None,
     StartFileKind.BARRED: None,

@@ -1003,6 +1003,44 @@ def test_a_maintenance_flag_in_run_blocks_too(site: Host, folder: str) -> None:
     assert site.findings(state) == [], "a lock of the process"
 
 
+@pytest.mark.parametrize(
+    ("option", "text", "expected"),
+    [
+        (
+            "-Dcom.sun.management.config.file=HOME/etc/x",
+            "com.sun.management.jmxremote.password.file=HOME/kafka/config/jmx.password\n",
+            "blocker",
+        ),
+        (
+            "-javaagent:HOME/own/a.jar=9404:HOME/etc/x",
+            'keyStore:\n  filename: "HOME/kafka/config/jmx.password"\n',
+            "warning",
+        ),
+        ("-Dlog4j2.configurationFile=file:HOME/etc/x", "<A uri='file://HOME/kafka/config/jmx.password'/>\n", "warning"),
+        ("-Djava.security.properties=HOME/etc/x", "# HOME/kafka/config/jmx.password\nsecure=/dev/urandom\n", ""),
+        ("-Dlog4j2.configurationFile=HOME/etc/x", "appender.a.fileName = HOME/kafka/config/jmx.password\n", ""),
+        ("-Dcom.sun.management.config.file=HOME/etc/x", "a.password.file=HOME/etc/y\nb=HOME/kafka/config/both\n", ""),
+    ],
+)
+def test_a_file_that_a_file_of_an_option_names_is_looked_at_too(
+    host: Host, option: str, text: str, expected: str
+) -> None:
+    for name in (
+        f"kafka_2.13-{OLD}/config/jmx.password",
+        "own/a.jar",
+        *(f"kafka_2.13-{one}/config/both" for one in (OLD, NEW)),
+    ):
+        host.write(name)
+    assert host.findings(host.read({}, option, *CONFIGURATION.split(), unit=START)) == []
+    host.write("etc/x", text.replace("HOME", str(host.home)))
+    state = host.read({}, option, *CONFIGURATION.split(), unit=START)
+    found = [(one.code, one.severity.value) for one in host.findings(state)]
+    assert found == ([("START-PATH-SWITCHED", expected)] if expected else [])
+    host.write(f"kafka_2.13-{NEW}/config/jmx.password")
+    state = host.read({}, option, *CONFIGURATION.split(), unit=START)
+    assert host.findings(state) == []
+
+
 REMOVED_BLOCKS, REMOVED_WARNS = ("START-PATH-REMOVED", "blocker"), ("START-PATH-REMOVED", "warning")
 RUNTIME = "RuntimeDirectory=kafka\nRuntimeDirectoryPreserve=restart\n"  # as systemd 252 shows them
 KEYS = {"listeners": "SSL://:9092", "ssl.keystore.location": "HOME/run/kafka/k.p12"}

@@ -35,6 +35,7 @@ from kafka_rollout.nodes.runtimes.hosts.commands import (
     shown_with_errors,
     unusable,
 )
+from kafka_rollout.nodes.runtimes.hosts.inner_files import read_inner_files
 from kafka_rollout.nodes.runtimes.hosts.package_paths import NamedPath, read_absent, read_barred, read_package_paths
 from kafka_rollout.nodes.runtimes.hosts.unit_environment import put_in
 from kafka_rollout.nodes.runtimes.hosts.user_access import WALK, Lookup, follow, read_access, read_way
@@ -60,6 +61,8 @@ _START_SCRIPT = re.compile(r"(/.*)/kafka-server-start(\.sh)?")
 _RELATIVE_SCRIPT = re.compile(r"(?<![^\s'\"])((?:[\w.-]+/)+kafka-(?:server-start|run-class)(?:\.sh)?)(?![^\s'\";])")
 _CONFIGURATION = re.compile(r"kafka-server-start(?:\.sh)?['\"]?(?:\s+-\S+)*\s+['\"]?([^\s'\"$-][^\s'\"$]*)")
 _RESOLVES = re.compile(r"(?:^|[\s(`;&|])(?:readlink|realpath|cd|pwd\s+-P)\s")
+_WITH_NAMES = (StartFileKind.JVM, StartFileKind.LOGGING, StartFileKind.AGENT, StartFileKind.NAMED)
+"""Of files that can name others."""
 _CONDITIONS = (StartFileKind.CONDITION, StartFileKind.BARRED)
 _FIRST = (StartFileKind.CONFIGURATION, StartFileKind.IDENTITY)
 _NO_FOLDER = "/.kafka-rollout-no-release"
@@ -89,6 +92,7 @@ _USES = {
     StartFileKind.LOGGING: Use.READ,
     StartFileKind.IDENTITY: Use.ENTER,
     StartFileKind.NAMED: Use.REACH,
+    StartFileKind.INNER: Use.REACH,
 }
 """How the user of the unit uses a path of each kind; None: systemd uses it, as root."""
 _EACH = """\
@@ -151,9 +155,17 @@ def read_start_paths(
     named += [_Named(*one) for one in all_start_paths(config, facts.arguments, environment)]
     provided = dict.fromkeys(path for one in planned for _, path in provider_files(one))
     named += [_Named(StartFileKind.PLANNED, path, is_of_unit=False, absence=Absence.FATAL) for path in provided]
+    if service.package is None:
+        logging = {one.path for one in named if one.kind is StartFileKind.LOGGING}
+        files = {one.path: one.path in logging for one in named if one.kind in _WITH_NAMES}
+        named += [
+            _Named(StartFileKind.INNER, one.path, is_of_unit=False, is_needed=one.is_needed)
+            for one in read_inner_files(commands, node, files, (*facts.arguments, *environment))
+        ]
     prepared = Prepared.of(shown, lines)
     absences = _absences(named, directory, absences_of(config, kept), prepared)
-    named.sort(key=lambda one: one.kind not in _FIRST)  # a path has the first kind under which it is named
+    # A path has the first kind under which it is named.
+    named.sort(key=lambda one: (one.kind not in _FIRST, one.kind is StartFileKind.INNER))
     wanted: dict[tuple[str, StartFileKind | None], _Named] = {}
     for one in named:
         if one.path and one.path.isprintable():
@@ -198,7 +210,13 @@ def read_start_paths(
         )
         for number, one in enumerate(wanted.values(), 1)
     )
-    return link, tuple(_with_removed(paths, prepared)), problem
+    found = _with_removed(paths, prepared)
+    return link, tuple(one for one in found if one.kind is not StartFileKind.INNER or _is_moved(one)), problem
+
+
+def _is_moved(path: StartPath) -> bool:
+    """Return whether a switch or a stop does something to a path."""
+    return bool(path.removed_by) or any(place.path != path.now.path for place in path.after.values())
 
 
 def _with_removed(paths: Iterable[StartPath], prepared: Prepared) -> Iterator[StartPath]:
