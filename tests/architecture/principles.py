@@ -562,4 +562,10 @@ PRINCIPLES = (
         "airflow/common/base.py:skip_unless_begun",
         "dags/runs/test_embedded.py",
     ),
+    _of(
+        TRUST,
+        "No thread that all DAGs and users of Airflow share waits for this project's database, clusters or hosts.",
+        "airflow/common/outbox.py:Outbox airflow/own_threads.py:OwnThreads",
+        "architecture/test_shared_processes.py dags/test_outbox.py",
+    ),
 )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kafka_rollout.airflow.common.outbox import OUTBOX
 from kafka_rollout.base.internal_topics import COORDINATOR_TOPICS
 from kafka_rollout.clusters.inventory import dump_cluster
 from kafka_rollout.coordinator_logs.scan import ScanRequest, ScanResult
@@ -74,8 +75,15 @@ def combined_spec() -> ClusterSpec:
     return replace(COMBINED, nodes=nodes, gate_timeout_s=120.0)
 
 
+@pytest.fixture(autouse=True)
+def empty_outbox() -> Iterator[None]:
+    """A delivery reads the environment of its test."""
+    yield
+    assert OUTBOX.wait_until_empty(60)
+
+
 @pytest.fixture
-def inventory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def inventory(empty_outbox: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An inventory folder with the cluster `fake`, which the DAG file reads."""
     folder = tmp_path / "clusters"
     folder.mkdir()

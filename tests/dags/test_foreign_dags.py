@@ -77,6 +77,7 @@ def test_an_embedded_upgrade_keeps_its_task_ids_inside_another_group() -> None:
 @pytest.mark.parametrize(("tag", "is_released"), [("kafka-rollout", True), ("other", False)])
 @pytest.mark.usefixtures("inventory")
 def test_a_run_of_an_embedding_dag_releases_the_lock_when_it_ends(tmp_path: Path, tag: str, is_released: bool) -> None:
+    from kafka_rollout.airflow.common.outbox import OUTBOX
     from kafka_rollout.airflow.run_listener import on_dag_run_failed
 
     home, lock = tmp_path / "home", change_lock(tmp_path / "home")
@@ -84,8 +85,9 @@ def test_a_run_of_an_embedding_dag_releases_the_lock_when_it_ends(tmp_path: Path
         run_history(home, cluster, "run-1").record(Begun(dag_id=dag_id))
         lock.acquire(cluster, "run-1", "Stop node 2.", for_s=600)
     dag_run: Any = SimpleNamespace(
-        dag_id="own", run_id="run-1", state="failed", dag_model=DagModel(tags=[DagTag(name=tag)])
+        dag_id="own", run_id="run-1", state="failed", dag_model=DagModel(tags=[DagTag(name=tag)]), clear_number=0
     )
     on_dag_run_failed(dag_run, "")
+    assert OUTBOX.wait_until_empty(60)
     assert (lock.holder("fake") is None) is is_released
     assert lock.holder("another") is not None, "it is locked by a run of another DAG"

@@ -11,6 +11,7 @@ import pytest
 
 from kafka_rollout.airflow import run_listener
 from kafka_rollout.airflow.common.links import TAG
+from kafka_rollout.airflow.common.outbox import OUTBOX
 from kafka_rollout.base.errors import LockBrokenError
 from kafka_rollout.base.lease import NEWEST_CALL, call_of_clear
 from kafka_rollout.run.background import BackgroundKey, BackgroundKind
@@ -20,7 +21,18 @@ from tests.records import change_lock, database_of, run_history
 
 pytestmark = pytest.mark.airflow
 
+DAG_ID = "kafka_upgrade_fake"
 HOOKS = [run_listener.on_dag_run_running, run_listener.on_dag_run_failed, run_listener.on_dag_run_success]
+
+
+def airflow_run(dag_id: str = DAG_ID, tag: str = TAG, clears: int = 0) -> Any:
+    """A run that failed, as Airflow gives it to a listener."""
+    model = SimpleNamespace(tags=[SimpleNamespace(name=tag)])
+    return SimpleNamespace(dag_id=dag_id, run_id="run-1", dag_model=model, state="failed", clear_number=clears)
+
+
+def delivered() -> None:
+    assert OUTBOX.wait_until_empty(60)
 
 
 @pytest.mark.parametrize("hook", HOOKS)
@@ -42,8 +54,8 @@ def test_a_run_that_ended_or_starts_again_stops_its_background_processes(
     keys = [BackgroundKey(cluster="fake", run_id="run-1", kind=kind) for kind in BackgroundKind]
     for key in keys:
         record.register(key, replaces="", host="elsewhere", folder="/f", settings={}, stop=False)
-    model = SimpleNamespace(tags=[SimpleNamespace(name=tag)])
-    hook(SimpleNamespace(dag_id=dag_id, run_id="run-1", dag_model=model, state="failed"), "")
+    hook(airflow_run(dag_id, tag), "")
+    delivered()
     found = [record.read(key) for key in keys]
     assert [row.stop_requested for row in found if row is not None] == [is_own, is_own]
     has_ended = is_own and hook is not run_listener.on_dag_run_running
@@ -60,10 +72,8 @@ def test_the_end_of_a_run_that_was_taken_over_leaves_the_lock_to_the_shell(inven
     shell = Responder(channel=Channel.SHELL, user="alice")
     run.record(TakenOver(by="alice", dag_id="kafka_upgrade_fake", responder=shell))
     change_lock(home).acquire("fake", "run-1", "upgrade", for_s=600)
-    model = SimpleNamespace(tags=[SimpleNamespace(name=TAG)])
-    run_listener.on_dag_run_failed(
-        cast("Any", SimpleNamespace(dag_id="kafka_upgrade_fake", run_id="run-1", dag_model=model, state="failed")), ""
-    )
+    run_listener.on_dag_run_failed(airflow_run(), "")
+    delivered()
     assert change_lock(home).holder("fake") is not None
 
 
@@ -75,10 +85,12 @@ def test_a_run_that_is_deleted_in_airflow_ends_with_the_transaction(inventory: P
     session = cast("Any", SimpleNamespace(deleted=[deleted, object()], dirty=[], info={}))
     run_listener._note(session, None)
     run_listener._forget_noted(session)
-    run_listener._record_noted(session)
+    run_listener._put_noted(session)
+    delivered()
     assert not events_of(run.events(), EndedInAirflow)
     run_listener._note(session, None)
-    run_listener._record_noted(session)
+    run_listener._put_noted(session)
+    delivered()
     assert [one.state for one in events_of(run.events(), EndedInAirflow)] == ["deleted"]
 
 
@@ -100,7 +112,8 @@ def test_a_clear_is_a_call_from_its_commit_and_a_later_break_fences_it(inventory
     def clear() -> None:
         cleared.clear_number += 1
         run_listener._note(session, None)
-        run_listener._record_noted(session)
+        run_listener._put_noted(session)
+        delivered()
 
     clear()
     change_lock(home).break_("fake", "alice")
@@ -116,3 +129,18 @@ def test_a_clear_is_a_call_from_its_commit_and_a_later_break_fences_it(inventory
     assert len(events_of(run.events(), ClearedInAirflow)) == 1
     for lock in (change_lock(home, call=call_of_clear(3)), trigger):
         lock.acquire("fake", "run-1", "a step", for_s=600)
+
+
+def test_an_end_that_is_known_late_does_not_stop_a_run_that_was_cleared_since(inventory: Path) -> None:
+    home = inventory.parent / "home"
+    run = run_history(home, "fake", "run-1")
+    run.record(Begun(dag_id=DAG_ID))
+    cleared = change_lock(home, call=call_of_clear(1))
+    cleared.log_call("fake", "run-1")
+    cleared.acquire("fake", "run-1", "upgrade", for_s=600)
+    run_listener.on_dag_run_failed(airflow_run(), "")
+    delivered()
+    assert (cleared.is_fenced("fake", "run-1"), events_of(run.events(), EndedInAirflow)) == (False, ())
+    run_listener.on_dag_run_failed(airflow_run(clears=1), "")
+    delivered()
+    assert cleared.is_fenced("fake", "run-1")

@@ -1,11 +1,13 @@
 """Functions that Airflow calls when a run starts or ends, also if a user marked it and its last tasks never ran.
 
-A DAG's on_failure_callback is not enough: Airflow does not call it for a run that is marked by hand.
+A DAG's on_failure_callback is not enough: Airflow does not call it for a run that is marked by hand. Airflow calls them
+in its scheduler, and in transactions of its API server, so they only put into the outbox what the history must learn.
 """
 
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow.listeners import hookimpl
@@ -14,6 +16,7 @@ from sqlalchemy.orm import Session
 from sqlalchemy.orm.exc import DetachedInstanceError
 
 from kafka_rollout.airflow.common.links import TAG
+from kafka_rollout.airflow.common.outbox import OUTBOX, HistoryUpdate
 from kafka_rollout.base.lease import call_of_clear
 from kafka_rollout.run.events import ClearedInAirflow, EndedInAirflow, TakenOver, has
 from kafka_rollout.run.projections.runs import find_dag_id
@@ -23,38 +26,57 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+STOPPED_WITHIN_S = 5.0  # later, the tasks of the run can have started processes that it needs
+
 
 @hookimpl
 def on_dag_run_running(dag_run: DagRun, msg: str) -> None:
     """Stop the background processes of a run that was cleared. Its tasks start those that they need."""
-    from kafka_rollout.run.store.background import SqlBackground
-    from kafka_rollout.run.store.opening import database_of
-
-    if (cluster := _cluster_of(dag_run)) is not None:
-        SqlBackground(database_of()).request_stop(cluster, dag_run.run_id)
+    if _can_be_ours(dag_run):
+        what, stop = f"The start of run {dag_run.run_id}", partial(_stop_background, dag_run.dag_id, dag_run.run_id)
+        OUTBOX.put(HistoryUpdate(what=what, apply=stop, kept_s=STOPPED_WITHIN_S))
 
 
 @hookimpl
 def on_dag_run_failed(dag_run: DagRun, msg: str) -> None:
-    _end(dag_run)
+    _note_end(dag_run)
 
 
 @hookimpl
 def on_dag_run_success(dag_run: DagRun, msg: str) -> None:
-    _end(dag_run)
+    _note_end(dag_run)
 
 
-def _end(dag_run: DagRun) -> None:
-    """Request the stop of the run's background processes, which can be elsewhere, end the run's lock, count the run."""
-    from kafka_rollout.airflow.common.metrics import count_end
+def _note_end(dag_run: DagRun) -> None:
+    if _can_be_ours(dag_run):
+        end = partial(_end, dag_run.dag_id, dag_run.run_id, str(dag_run.state), dag_run.clear_number)
+        OUTBOX.put(HistoryUpdate(what=f"The end of run {dag_run.run_id}", apply=end))
+
+
+def _stop_background(dag_id: str, run_id: str) -> str | None:
+    """Request the stop of the run's background processes, which can be elsewhere. Return its cluster, if it has one."""
     from kafka_rollout.run.store.background import SqlBackground
     from kafka_rollout.run.store.opening import database_of
 
-    if (cluster := _cluster_of(dag_run)) is None:
+    if (cluster := _find_cluster(dag_id, run_id)) is not None:
+        SqlBackground(database_of()).request_stop(cluster, run_id)
+    return cluster
+
+
+def _end(dag_id: str, run_id: str, state: str, clear_number: int) -> None:
+    """Stop the run's background processes, end the run's lock, count the run.
+
+    An end that is known late changes nothing of a run that was cleared since then and goes on.
+    """
+    from kafka_rollout.airflow.common.metrics import count_end
+    from kafka_rollout.run.store.opening import open_lock
+
+    cluster = _find_cluster(dag_id, run_id)
+    if cluster is None or open_lock(call=call_of_clear(clear_number + 1)).has_logged_call(cluster, run_id):
         return
-    SqlBackground(database_of()).request_stop(cluster, dag_run.run_id)
-    _record_end(cluster, dag_run.run_id, str(dag_run.state))
-    count_end(cluster, dag_run.run_id)
+    _stop_background(dag_id, run_id)
+    _record_end(cluster, run_id, state)
+    count_end(cluster, run_id)
 
 
 def _record_end(cluster: str, run_id: str, state: str) -> None:
@@ -79,6 +101,25 @@ def _record_end(cluster: str, run_id: str, state: str) -> None:
         run.record(EndedInAirflow(state=state))
 
 
+def _record_deleted(dag_id: str, run_id: str) -> None:
+    if (cluster := _find_cluster(dag_id, run_id)) is not None:
+        _record_end(cluster, run_id, "deleted")
+
+
+def _record_clear(dag_id: str, run_id: str, clear_number: int) -> None:
+    """Record a clear as a call of the user: only one after a break acquires the lock again. A run that has ended in
+    Airflow continues with it."""
+    from kafka_rollout.run.store.opening import open_lock, open_run
+    from kafka_rollout.run.view import RunView
+
+    if (cluster := _find_cluster(dag_id, run_id)) is None:
+        return
+    open_lock(call=call_of_clear(clear_number)).log_call(cluster, run_id)
+    run = open_run(cluster, run_id)
+    if RunView.of(run.events()).state_in_airflow:
+        run.record(ClearedInAirflow())
+
+
 def _note(session: Session, flush: object) -> None:
     """Note the runs that a transaction of Airflow deletes or clears; it has no listener for them."""
     cleared = [one for one in session.dirty if type(one).__name__ == "DagRun" and _is_cleared(one)]
@@ -93,27 +134,14 @@ def _is_cleared(dag_run: Any) -> bool:
     return bool(inspect(dag_run).attrs.clear_number.history.has_changes())
 
 
-def _record_noted(session: Session) -> None:
-    """Record deleted runs, and each clear as a call of the user: only one after a break acquires the lock again. A run
-    that has ended in Airflow continues with it."""
-    from kafka_rollout.run.store.opening import open_lock, open_run
-    from kafka_rollout.run.view import RunView
-
+def _put_noted(session: Session) -> None:
+    """Put what was noted into the outbox: Airflow has committed its transaction."""
     for dag_id, run_id, clear_number in session.info.pop(_CLEARED, ()):
-        try:
-            if (cluster := _find_cluster(dag_id, run_id)) is not None:
-                open_lock(call=call_of_clear(clear_number)).log_call(cluster, run_id)
-                run = open_run(cluster, run_id)
-                if RunView.of(run.events()).state_in_airflow:
-                    run.record(ClearedInAirflow())
-        except Exception as error:  # the transaction of Airflow is committed, and must not fail
-            log.warning("The clear of run %s cannot be recorded: %s", run_id, error)
+        clear = partial(_record_clear, dag_id, run_id, clear_number)
+        OUTBOX.put(HistoryUpdate(what=f"The clear of run {run_id}", apply=clear))
     for dag_id, run_id in session.info.pop(_DELETED, ()):
-        try:
-            if (cluster := _find_cluster(dag_id, run_id)) is not None:
-                _record_end(cluster, run_id, "deleted")
-        except Exception as error:
-            log.warning("The end of run %s cannot be recorded: %s", run_id, error)
+        end = partial(_record_deleted, dag_id, run_id)
+        OUTBOX.put(HistoryUpdate(what=f"The deletion of run {run_id}", apply=end))
 
 
 def _forget_noted(session: Session) -> None:
@@ -123,25 +151,24 @@ def _forget_noted(session: Session) -> None:
 
 _DELETED, _CLEARED = "kafka-rollout: deleted runs", "kafka-rollout: cleared runs"
 event.listen(Session, "after_flush", _note)
-event.listen(Session, "after_commit", _record_noted)
+event.listen(Session, "after_commit", _put_noted)
 event.listen(Session, "after_rollback", _forget_noted)
 
 
-def _cluster_of(dag_run: DagRun) -> str | None:
-    """Return the cluster of a run of this project that has begun; None for another run.
+def _can_be_ours(dag_run: DagRun) -> bool:
+    """Return whether the DAG has our tag, also a user's own that embeds an upgrade, or whether its tags are not loaded.
 
-    Airflow calls the listener for every DAG. Only runs of DAGs with our tag cost a query of the run histories. The DAG
-    can be a user's own that embeds an upgrade, and another DAG can have a run with the same id.
+    Airflow calls the listener for every DAG.
     """
     try:
-        if dag_run.dag_model is not None and all(tag.name != TAG for tag in dag_run.dag_model.tags):
-            return None
-    except DetachedInstanceError:  # the tags were not loaded with the run
-        pass
-    return _find_cluster(dag_run.dag_id, dag_run.run_id)
+        return dag_run.dag_model is None or any(tag.name == TAG for tag in dag_run.dag_model.tags)
+    except DetachedInstanceError:
+        return True
 
 
 def _find_cluster(dag_id: str, run_id: str) -> str | None:
+    """Return the cluster of a run of this project that has begun; None for another run. Another DAG can have a run with
+    the same id."""
     from kafka_rollout.run.store.history import list_clusters_of_run
     from kafka_rollout.run.store.opening import database_of, open_run
 

@@ -13,6 +13,7 @@ from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from kafka_rollout.airflow.common.outbox import OUTBOX
 from kafka_rollout.run.projections.open_batches import RollOf
 
 if TYPE_CHECKING:
@@ -80,6 +81,7 @@ def clear_and_continue(dag: DAG, run: DagRun, task_id: str, map_index: int = -1)
         session.commit()
         found.state = "running"
         session.commit()
+        assert OUTBOX.wait_until_empty(60)
         return _work_off(dag, found, session)
 
 
@@ -102,6 +104,7 @@ def _work_off(dag: DAG, run: DagRun, session: Session) -> DagRun:
             instance.state = TaskInstanceState.SCHEDULED
             instance.scheduled_dttm = timezone.utcnow()
         session.commit()
+        assert OUTBOX.wait_until_empty(60), "a process that a task would start takes longer"
         has_begun = False
         for instance in sorted(ready or waiting, key=lambda one: one.map_index):
             try:
@@ -126,6 +129,7 @@ def _work_off(dag: DAG, run: DagRun, session: Session) -> DagRun:
             idle += 1
             assert idle < _MOST_IDLE, f"no task of the run can continue: {_open_tasks(run, session)}"
             time.sleep(0.5 if retried else _PAUSE_S)
+    assert OUTBOX.wait_until_empty(60)
     return run
 
 

@@ -155,6 +155,7 @@ def test_the_end_of_a_run_in_airflow_is_seen_at_once_and_no_task_of_it_takes_the
     from airflow.utils.session import create_session
     from sqlalchemy import select
 
+    from kafka_rollout.airflow.common.outbox import OUTBOX
     from kafka_rollout.airflow.run_listener import on_dag_run_failed
 
     settings, shown = Settings.from_environment(), list[ClusterStatus]()
@@ -171,6 +172,7 @@ def test_the_end_of_a_run_in_airflow_is_seen_at_once_and_no_task_of_it_takes_the
             run = session.scalars(select(DagRun).where(DagRun.run_id == lock.holder)).one()
             run.state = "failed"
             on_dag_run_failed(run, "")
+            assert OUTBOX.wait_until_empty(60)
             run.state = "running"  # the task goes on for some seconds
         show(lock.holder)
 
@@ -187,6 +189,7 @@ def test_the_end_of_a_run_in_airflow_is_seen_at_once_and_no_task_of_it_takes_the
     record.record(ClearedInAirflow(at=time.time() + 60.0))
     with create_session() as session:
         session.delete(session.scalars(select(DagRun).where(DagRun.run_id == record.run_id)).one())
+    assert OUTBOX.wait_until_empty(60)
     show(record.run_id)
     assert "--take-over" in shown[-1].next_action
 

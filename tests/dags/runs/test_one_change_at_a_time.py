@@ -259,6 +259,7 @@ def test_a_run_id_of_another_dag_or_of_the_command_line_is_no_key_to_its_lock_an
     """A change's number makes a good run id, and one person's change is sometimes two runs."""
     from airflow.sdk import timezone
 
+    from kafka_rollout.airflow.common.outbox import OUTBOX
     from kafka_rollout.airflow.run_listener import on_dag_run_failed
 
     at, lock = timezone.utcnow(), change_lock(runs.home)
@@ -272,6 +273,7 @@ def test_a_run_id_of_another_dag_or_of_the_command_line_is_no_key_to_its_lock_an
         run = run_dag(dag, at=at)
         assert (run.run_id, str(run.state), untouched(runs)) == (run_id, "failed", True)
         on_dag_run_failed(run, "")
+        assert OUTBOX.wait_until_empty(60)
         held = lock.holder("fake")
         assert held is not None, "the other run goes on"
         assert (held.purpose, other.events()) == ("Stop node 2.", before)

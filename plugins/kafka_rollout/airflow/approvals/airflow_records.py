@@ -26,9 +26,9 @@ from uuid import UUID
 from airflow.sdk import Context
 from airflow.sdk.exceptions import TaskDeferred
 from airflow.triggers.base import BaseTrigger, TriggerEvent
-from asgiref.sync import sync_to_async
 
 from kafka_rollout.airflow.logs import OneLineLogger, OneLineLogs
+from kafka_rollout.airflow.own_threads import OF_TRIGGERS
 from kafka_rollout.airflow.private_api import read_record
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.base.outside_text import escape_invisible, is_listed
@@ -83,7 +83,7 @@ class AnswerTrigger(OneLineLogs, BaseTrigger):
 
     async def _read(self, record_id: str) -> dict[str, Any]:
         try:
-            return await sync_to_async(read_record)(UUID(record_id)) or _NO_ANSWER
+            return await OF_TRIGGERS.run(read_record, UUID(record_id)) or _NO_ANSWER
         except Exception as error:  # no such record, or no answer of the execution API
             self.log.warning("Airflow's record of the answer cannot be read: %s", error)
             return {"error_type": "record", "error": str(error)}

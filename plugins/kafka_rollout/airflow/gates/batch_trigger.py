@@ -15,6 +15,7 @@ from kafka_rollout.airflow.gates.history_poll import NEXT_POLL_S, POLL_S, Histor
 from kafka_rollout.airflow.gates.part_trigger import PartTrigger, Told, name_way_on, told
 from kafka_rollout.airflow.gates.trigger import pause_s
 from kafka_rollout.airflow.gates.trigger_ports import trigger_ports
+from kafka_rollout.airflow.own_threads import OF_TRIGGERS
 from kafka_rollout.base.errors import FatalError, RolloutError, StoppedError, TransientError
 from kafka_rollout.gates.gate import WatchState
 from kafka_rollout.model.plan import BatchStep
@@ -82,7 +83,7 @@ class BatchTrigger(PartTrigger):
             stops, why = isinstance(error, StoppedError), str(name_way_on(error, RollOf(self.of)))
             yield self._event(Told.ERROR, why, asks=isinstance(error, FatalError), stops=stops)
         finally:
-            await asyncio.to_thread(closing.close)
+            await OF_TRIGGERS.run(closing.close)
 
     async def _wait(self, poll: HistoryPoll, place: Mapping[str, Any]) -> TriggerEvent | None:
         """Return None when the gate can be checked, or the event that ends it before."""
@@ -136,15 +137,15 @@ class BatchTrigger(PartTrigger):
         while True:
             try:
                 if ports is None or watch is None:
-                    ports = await asyncio.to_thread(
+                    ports = await OF_TRIGGERS.run(
                         lambda: closing.enter_context(
                             trigger_ports(hook, place["run_id"], security, clears=place["clears"])
                         )
                     )
-                    watch = await asyncio.to_thread(self._new_watch, ports, place)
+                    watch = await OF_TRIGGERS.run(self._new_watch, ports, place)
                     if self.place is not None:
                         await ports.clock.sleep_async(AT_ONCE_S)
-                status = await asyncio.to_thread(self._check, ports, watch, place["map_index"], said)
+                status = await OF_TRIGGERS.run(self._check, ports, watch, place["map_index"], said)
             except TransientError as error:
                 status = BatchStatus(state=WatchState.WAITING, message=f"waits for a response: {error}")
             now = 0.0 if ports is None else ports.clock.monotonic()
@@ -161,7 +162,7 @@ class BatchTrigger(PartTrigger):
                 await asyncio.sleep(POLL_S)
                 continue
             # The history is read in a thread: the triggerer has one event loop for all its triggers.
-            if (skipped := self._skipped(await asyncio.to_thread(ports.run.events))) is not None:
+            if (skipped := self._skipped(await OF_TRIGGERS.run(ports.run.events))) is not None:
                 return skipped
             await ports.clock.sleep_async(self._pause_s(watch))
 

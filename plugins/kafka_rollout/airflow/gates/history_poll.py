@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kafka_rollout.airflow.logs import OneLineLogger
+from kafka_rollout.airflow.own_threads import OF_TRIGGERS
 from kafka_rollout.airflow.private_api import read_states
 from kafka_rollout.base.errors import TransientError
 from kafka_rollout.model.plan import BatchStep
@@ -58,7 +59,7 @@ class HistoryPoll:
         """Read until the database responds: a short outage must not end all parts that wait for their turn."""
         while True:
             try:
-                return await asyncio.to_thread(self.run.events)
+                return await OF_TRIGGERS.run(self.run.events)
             except TransientError as error:
                 log.warning("The history of the run cannot be read, and is read again: %s", error)
                 await asyncio.sleep(POLL_S)
@@ -69,7 +70,7 @@ class HistoryPoll:
         async with self._lock:
             known = self._found.get(of)
             if known is None or known[0] != len(events):
-                known = len(events), *await asyncio.to_thread(self._find, of, events)
+                known = len(events), *await OF_TRIGGERS.run(self._find, of, events)
                 self._found[of] = known
         return known[1:]
 
@@ -87,7 +88,7 @@ class HistoryPoll:
                 return {}
             if read_at < max(since, now - STATES_S):
                 try:
-                    found = await asyncio.to_thread(read_states, place["dag_id"], place["run_id"], task_id)
+                    found = await OF_TRIGGERS.run(read_states, place["dag_id"], place["run_id"], task_id)
                 except Exception as error:  # no answer of the execution API
                     log.warning("Airflow's states of %s cannot be read: %s", task_id, error)
                     found = {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -11,6 +10,7 @@ from airflow.triggers.base import TriggerEvent
 from kafka_rollout.airflow.approvals.airflow_records import read_newest_records
 from kafka_rollout.airflow.gates.history_poll import shared_history
 from kafka_rollout.airflow.gates.part_trigger import PartTrigger
+from kafka_rollout.airflow.own_threads import OF_TRIGGERS
 from kafka_rollout.run.projections.open_batches import BatchPart
 
 
@@ -33,5 +33,5 @@ class ReplaceTrigger(PartTrigger):
         if ended is not None:
             yield ended
             return
-        records = await asyncio.to_thread(read_newest_records, self.cluster, place["run_id"])
+        records = await OF_TRIGGERS.run(read_newest_records, self.cluster, place["run_id"])
         yield TriggerEvent({"records": records})

@@ -13,6 +13,7 @@ from kafka_rollout.airflow.common.cluster_hook import KafkaClusterHook
 from kafka_rollout.airflow.gates.gate_log import GateLog
 from kafka_rollout.airflow.gates.trigger_ports import trigger_ports
 from kafka_rollout.airflow.logs import OneLineLogs
+from kafka_rollout.airflow.own_threads import OF_TRIGGERS
 from kafka_rollout.base.errors import RolloutError, TransientError
 from kafka_rollout.base.json_forms import from_json
 from kafka_rollout.gates.gate import (
@@ -87,14 +88,14 @@ class GateTrigger(OneLineLogs, BaseTrigger):
             while True:
                 try:
                     if ports is None:
-                        ports = await asyncio.to_thread(
+                        ports = await OF_TRIGGERS.run(
                             lambda: closing.enter_context(
                                 trigger_ports(hook, self.run_id, security, clears=self.clears)
                             )
                         )
                     # The task has just checked. An event at once can arrive before the end of the task's process.
                     await ports.clock.sleep_async(pause_s([watch]))
-                    status = await asyncio.to_thread(self._check, watch, ports, said)
+                    status = await OF_TRIGGERS.run(self._check, watch, ports, said)
                 except TransientError as error:
                     status = WatchStatus(state=WatchState.WAITING, message=f"waits for a response: {error}")
                     if ports is None:
@@ -107,7 +108,7 @@ class GateTrigger(OneLineLogs, BaseTrigger):
         except RolloutError as error:
             yield self._event(ERROR, str(error))
         finally:
-            await asyncio.to_thread(closing.close)
+            await OF_TRIGGERS.run(closing.close)
 
     def _check(self, watch: GateWatch, ports: ClusterPorts, said: GateLog) -> WatchStatus:
         plan = check_plan(ports, self.plan_hash)

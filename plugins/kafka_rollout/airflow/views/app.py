@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache, partial, wraps
 from pathlib import Path
 from typing import Any
 
 from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi.responses import FileResponse, JSONResponse, Response
+from fastapi.routing import APIRoute
 from pydantic import BaseModel, Field
 from starlette.middleware.base import RequestResponseEndpoint
 
 from kafka_rollout.airflow.common.links import SCAN_DAG_PREFIX
+from kafka_rollout.airflow.own_threads import OF_PAGES
 from kafka_rollout.airflow.private_api import can_answer, current_user, is_authorized, require_runs, require_website
 from kafka_rollout.airflow.views.clusters import console_of, fleet_table, options_of, read_rows
 from kafka_rollout.airflow.views.drawings import traffic_svg
@@ -62,6 +64,24 @@ REPORT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; f
 HEADERS = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
 
 app = FastAPI(title="Kafka rollout", docs_url=None, redoc_url=None, openapi_url=None)
+
+
+def _in_own_thread(route: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(route)
+    async def call(**given: Any) -> Any:
+        return await OF_PAGES.run(route, **given)
+
+    return call
+
+
+class OwnRoute(APIRoute):
+    """A route in a thread of this project: FastAPI's own threads are those of all requests to Airflow's API."""
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        super().__init__(path, _in_own_thread(endpoint), **options)
+
+
+app.router.route_class = OwnRoute
 
 
 @app.middleware("http")

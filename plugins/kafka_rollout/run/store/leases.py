@@ -185,6 +185,11 @@ class SqlChangeLock:
         with self._database.begin() as connection:
             _log(connection, self._database.now(connection), CALLED, _of_run(cluster, holder), call=self._call)
 
+    def has_logged_call(self, cluster: str, holder: str) -> bool:
+        """Return whether this call of the run was logged."""
+        with self._database.reading() as connection:
+            return self._find_call(connection, cluster, holder) is not None
+
     def admit(self, cluster: str, holder: str, by: str) -> None:
         with self._database.begin() as connection:
             _log(connection, self._database.now(connection), ADMITTED, _of_run(cluster, holder), by=by)
@@ -204,10 +209,14 @@ class SqlChangeLock:
             clears = (json.loads(one) for one in after)
             is_later = any(one["lock"]["holder"] == holder and is_clear(one["call"]) for one in clears)
         else:
-            entry = json.dumps({"lock": asdict(_of_run(cluster, holder)), "call": self._call}, ensure_ascii=False)
-            logged = connection.execute(_CALL, {"cluster": cluster, "body": entry}).scalars().first()
+            logged = self._find_call(connection, cluster, holder)
             is_later = logged is not None and logged > number
         return None if is_later else (body["why"], at)
+
+    def _find_call(self, connection: Connection, cluster: str, holder: str) -> int | None:
+        """Return the number of the newest entry of this call in the log."""
+        entry = json.dumps({"lock": asdict(_of_run(cluster, holder)), "call": self._call}, ensure_ascii=False)
+        return connection.execute(_CALL, {"cluster": cluster, "body": entry}).scalars().first()
 
     @contextmanager
     def acting(self, cluster: str, holder: str, what: str) -> Iterator[None]:
