@@ -193,7 +193,7 @@ def find_next_java(
         where = f"JAVA_HOME of {service.unit}" if missing == home else f"JAVA_HOME in the profiles of {service.unit}"
         raise NotObservableError(
             f"{where} on host {service.host} is {missing}, where the SSH user finds no bin/java.",
-            remedy="Correct JAVA_HOME of the unit, or let the SSH user enter this folder.",
+            remedy="Correct JAVA_HOME there, or let the SSH user enter this folder.",
         )
     paths = list(dict.fromkeys(found.values()))
     of_process = process.removesuffix(_DELETED)
