@@ -249,7 +249,7 @@ def answer_at_once(monkeypatch: pytest.MonkeyPatch, asked: Asked) -> None:
         assert option in asked.offered[place], f"{place} offers {asked.offered[place]}"
         later = timedelta(seconds=len(asked.asked))
         text = text_of(subject, question.body if asked.on_page else body)
-        name = airflow_records.request_name(context["ti"].run_id, place, question.what, text)
+        name = airflow_records.request_name(ports.run.number, place, question.what, text)
         event = {**given_answer(option, who=asked.who, request=name), "responded_at": ANSWERED_AT + later}
         asked.records[str(context["ti"].id)] = event
         return task.confirm_answer(context, event, then=method, plan_hash=frozen_hash(context))

@@ -203,8 +203,8 @@ def _lock_text(found: ClusterStatus) -> str:
     if found.lock is None:
         return "no run holds it"
     purpose = f" ({found.lock.purpose.rstrip('.')})" if found.lock.purpose else ""
-    holder = found.lock.number or found.lock.holder
-    return f"{f'run {holder}' if holder else 'a run that you cannot read'} until {_times(found.lock.expires)}{purpose}"
+    named = found.lock.number or found.lock.holder
+    return f"{f'run {named}' if named else 'a run that you cannot read'} until {_times(found.lock.expires)}{purpose}"
 
 
 def _times(at: str | None) -> str:

@@ -128,6 +128,8 @@ class Notification:
     page: Page = Page.RUN
     dag_id: str = ""
     run_id: str = ""
+    run: int | None = None
+    """What the run is called; None for a scheduled scan, which has no number."""
     report: str = ""
     """Address of a scan's report."""
     joined: tuple[NotificationKind, ...] = ()
@@ -288,7 +290,8 @@ class _Maker:
 
     def make(self, kind: NotificationKind, number: int | str, at: float, headline: str, **more: object) -> Notification:
         """`number`: tells this event of the run from others of its kind."""
-        fields = {"dag_id": self.view.dag_id, "run_id": self.run.run_id, "page": Page.RUN, **more}
+        of_run = {"dag_id": self.view.dag_id, "run_id": self.run.run_id, "run": self.run.number}
+        fields = {**of_run, "page": Page.RUN, **more}
         key = f"{kind}:{self.run.run_id}:{number}"
         return Notification(key=key, kind=kind, cluster=self.cluster, at=at, headline=headline, **fields)  # type: ignore[arg-type]
 

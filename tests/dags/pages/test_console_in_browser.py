@@ -28,7 +28,7 @@ from tests.records import run_history
 
 pytestmark = [pytest.mark.airflow, pytest.mark.browser, pytest.mark.usefixtures("database")]
 
-REQUEST = "manual__1: roll.gate_after, failed-gate"
+REQUEST = "run 1: roll.gate_after, failed-gate"
 SITE = "http://airflow.test"
 USERS = {"anna": "op", "vera": "viewer"}
 ANSWER = f"/api/v2/dags/{DAG}/dagRuns/{RUN.replace(':', '%3A').replace('+', '%2B')}"
@@ -276,7 +276,7 @@ def test_an_answer_names_the_newest_text_of_a_request_if_it_begins_with_the_one_
 ) -> None:
     asked: Any = site.scene.events[-1]
     lines = asked.text.partition("\n\n")[2].splitlines()
-    name = request_name(RUN, asked.task_id, asked.what, asked.text)
+    name = request_name(1, asked.task_id, asked.what, asked.text)
     for first, seen, is_named in (("\n".join(lines[:2]), "Keep checking", name), ("another", "another", REQUEST)):
         site.answers.clear()
         site.first = first

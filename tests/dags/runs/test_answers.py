@@ -210,8 +210,8 @@ RUN = "manual__1"
 SHOWN = "Roll?"
 
 
-def request_of(place: str, what: str, *, run: str = RUN, text: str = SHOWN) -> str:
-    return f"{run}: {place}, {what}, text {hashlib.sha256(text.encode()).hexdigest()[:32]}"
+def request_of(place: str, what: str, *, run: int = 1, text: str = SHOWN) -> str:
+    return f"run {run}: {place}, {what}, text {hashlib.sha256(text.encode()).hexdigest()[:32]}"
 
 
 GENUINE = {
@@ -240,12 +240,12 @@ def compared_with(record: Mapping[str, Any] | None, ports: ClusterPorts, kept: M
         ({"chosen_options": ["Reject"]}, "in Airflow, alice chose 'Reject'"),
         ({"responded_at": 1.0}, "in Airflow, alice answered at another time"),
         (
-            {"params_input": {"request": request_of("approve_plan", "roll", run="manual__2")}},
-            r"another request \(manual__2: approve_plan",
+            {"params_input": {"request": request_of("approve_plan", "roll", run=2)}},
+            r"another request \(run 2: approve_plan",
         ),
         (
             {"params_input": {"request": request_of("roll", "pause")}},
-            r"another request \(manual__1: roll, pause, text",
+            r"another request \(run 1: roll, pause, text",
         ),
         ({"params_input": {"request": request_of("approve_plan", "finalize")}}, "names another request"),
         ({"params_input": {"request": request_of("approve_plan", "roll", text="Another?")}}, "names another request"),

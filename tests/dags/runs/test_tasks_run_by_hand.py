@@ -138,7 +138,7 @@ def test_test_records_that_are_lost_after_the_first_request_are_accepted_by_the_
     context = context_of(plan, {"dry_run": False}, task)
 
     def name_of(asked: Asked) -> str:
-        return request_name("run-1", "approve_finalize", asked.what, asked.text)
+        return request_name(ports.run.number, "approve_finalize", asked.what, asked.text)
 
     with pytest.raises(TaskAwaitingInput):
         task.act(context, ports)

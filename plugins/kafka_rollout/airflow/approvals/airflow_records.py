@@ -138,12 +138,12 @@ def instance_name(task_id: str, map_index: int) -> str:
     return task_id if map_index < 0 else f"{task_id}[{map_index}]"
 
 
-def request_name(run_id: str, place: str, what: ApprovalOf, text: str) -> str:
+def request_name(run: int, place: str, what: ApprovalOf, text: str) -> str:
     """Return the name of a request of a task instance, which stays the same when it asks again: Airflow keeps the
-    first, with its text. `place`: the instance. `text`: subject and body, as `Asked.text`.
+    first, with its text. `run`: its number. `place`: the instance. `text`: subject and body, as `Asked.text`.
     """
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-    return f"{run_id}: {place}, {what}, text {digest[:32]}"
+    return f"run {run}: {place}, {what}, text {digest[:32]}"
 
 
 def keep_answer(context: Context, plan_hash: str, what: tuple[ApprovalOf, ...], by: str) -> None:
@@ -251,7 +251,7 @@ class AirflowRecords:
         return tuple(one for one in asked if option != Decision.APPROVED.label or one.what is approval.what)
 
     def _name(self, asked: Asked, place: str) -> str:
-        return request_name(str(self._context["ti"].run_id), place, asked.what, asked.text)
+        return request_name(self._run.number, place, asked.what, asked.text)
 
     def _asking_task(self, record_id: str) -> tuple[str, int] | None:
         """Return task and map index of the instance that asked with this record; None if there is none."""

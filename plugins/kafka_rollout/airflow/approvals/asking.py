@@ -110,7 +110,7 @@ def ask(
         "", type="string", title="Reason", description="Reason as a sentence. It is stored in the run history."
     )
     text = text_of(question.subject, question.body)
-    name = request_name(str(context["ti"].run_id), place_of(context), question.what, text)
+    name = request_name(ports.run.number, place_of(context), question.what, text)
     request = Param(name, type="string", const=name, title="Request", description="What you answer. Leave it as it is.")
     subject, body = request_answer(
         context["ti"].id,
@@ -186,8 +186,8 @@ def _requests(context: Context, ports: ClusterPorts) -> list[Asked]:
 
 def answered_request(context: Context, ports: ClusterPorts, answer: Answer) -> Asked | None:
     """Return the request of this task instance that an answer names; the newest if it names none of them."""
-    requests, place, run_id = _requests(context, ports), place_of(context), str(context["ti"].run_id)
-    named = (one for one in reversed(requests) if request_name(run_id, place, one.what, one.text) == answer.request)
+    requests, place, run = _requests(context, ports), place_of(context), ports.run.number
+    named = (one for one in reversed(requests) if request_name(run, place, one.what, one.text) == answer.request)
     return next(named, requests[-1] if requests else None)
 
 

@@ -171,6 +171,7 @@ def fields_of(notification: Notification) -> dict[str, Any]:
         "urgency": notification.urgency.value,
         "cluster": notification.cluster,
         "node": notification.node,
+        "run": notification.run,
         "dag_id": notification.dag_id,
         "run_id": escape_invisible(notification.run_id),
         "link": link,

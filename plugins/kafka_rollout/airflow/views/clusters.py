@@ -81,7 +81,7 @@ def console_of(
         "dag_id": dag_id,
         "has_report": run.end is not None,
         "can_answer": asked is not None and may_answer(dag_id, asked.users),
-        "asked": _asked(run.run_id, asked) if asked is not None and may_answer(dag_id, asked.users) else None,
+        "asked": _asked(run.number, asked) if asked is not None and may_answer(dag_id, asked.users) else None,
         "controls": _controls(run, status.phase) if may_control(dag_id) else (),
         "has_traffic": bool(run.plan and run.plan.terms and run.plan.terms.traffic),
         "notified": _notified(name, run, status, settings, now),
@@ -89,7 +89,7 @@ def console_of(
     return shown
 
 
-def _asked(run_id: str, asked: Asked) -> dict[str, Any]:
+def _asked(run: int, asked: Asked) -> dict[str, Any]:
     """Return the lines of a request, each in short pieces that stay whole, and the name that an answer to them gives.
 
     The page compares them with Airflow's text, with which they begin: a user who can write to the run history can add
@@ -102,7 +102,7 @@ def _asked(run_id: str, asked: Asked) -> dict[str, Any]:
         [line[at : at + _PIECE] for at in range(0, len(line), _PIECE)]
         for line in asked.text.partition("\n\n")[2].split("\n")
     ]
-    return {"lines": lines, "name": request_name(run_id, place, asked.what, asked.text)}
+    return {"lines": lines, "name": request_name(run, place, asked.what, asked.text)}
 
 
 def _controls(run: RunState, phase: Phase) -> tuple[str, ...]:

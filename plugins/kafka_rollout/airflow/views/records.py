@@ -136,8 +136,8 @@ def _card(cluster: str, run_id: str, settings: Settings, version: str, holder: s
     try:
         return read_run(cluster, run_id, settings, version).card(holder=holder, now=time.time())
     except Exception as error:
-        log.warning("The history of run %r of cluster %s cannot be shown: %s", run_id, cluster, error)
         number, dag_id = (error.number, error.dag_id) if isinstance(error, _DamagedError) else (0, "")
+        log.warning("The history of run %s of cluster %s cannot be shown: %s", number or run_id, cluster, error)
         sentence = f"The history of this run cannot be read: {error}"
         return {**_empty_card(run_id, number, dag_id), "state": "damaged history", "sentence": sentence}
 
