@@ -618,6 +618,25 @@ def _must_be_signed(run: RunState) -> bool:
     return run.command == ROLLBACK or bool(run.view.asks) or not (run.view.has_acted or run.view.has(Approval))
 
 
+_COMMANDS = {Decision.RETRY: "retry", Decision.ACCEPT: "accept", Decision.ROLL_BACK: ROLLBACK}
+_ENDS = {Decision.REJECTED, Decision.STOP_HERE}
+
+
+def answer_command(cluster: str, run: RunState, decision: Decision, *, has_credentials: bool) -> str:
+    """Return the command that does in a shell what an answer does; empty if there is none. It takes a DAG's run over.
+
+    `has_credentials`: the brokers ask for some, which a shell has in a file.
+    """
+    where = f"--cluster {cluster} --run {run.name}"
+    if decision in _ENDS:
+        return f"kafka-rollout stop {where} --reason TEXT"
+    if decision is Decision.SPLIT:
+        return ""
+    file = " --command-config FILE" if has_credentials else ""
+    take_over = " --take-over" if run.view.dag_id else ""
+    return f"kafka-rollout {_COMMANDS.get(decision, run.command)} {where}{file}{take_over} {SIGNED}"
+
+
 def _next_action(cluster: str, run: RunState, phase: Phase, asked: Asked | None, dag_id: str) -> str:
     where = f"--cluster {cluster} --run {run.name}"
     if run.problem:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
+from functools import partial
 
 from kafka_rollout.base.findings import group_by_kind
 from kafka_rollout.base.tones import Tone
@@ -22,6 +23,7 @@ from kafka_rollout.console.cluster_status import (
     ClusterStatus,
     Phase,
     RunState,
+    answer_command,
     can_roll_back,
     find_current_step,
 )
@@ -102,6 +104,8 @@ class Choice:
     consequence: str
     undoes: bool
     """It rolls back or ends the run."""
+    command: str
+    """Does the same in a shell; empty if there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,8 +225,12 @@ class Console:
     changed_at: float | None
 
 
-def build_console(run: RunState, status: ClusterStatus, lines: Sequence[TimedLine] = ()) -> Console:
-    """Return the console of a run. `status`: of the cluster with this run; `lines`: the progress lines of the run."""
+def build_console(
+    run: RunState, status: ClusterStatus, lines: Sequence[TimedLine] = (), *, has_credentials: bool = False
+) -> Console:
+    """Return the console of a run. `status`: of the cluster with this run; `lines`: the progress lines of the run;
+    `has_credentials`: as for `answer_command`.
+    """
     view = run.view
     phase = status.phase
     has_ended = phase in ENDED
@@ -232,6 +240,7 @@ def build_console(run: RunState, status: ClusterStatus, lines: Sequence[TimedLin
     current = None if has_ended else find_current_step(run.steps)
     why = _why(run, status)
     planned = view.newest(Planned)
+    commands = partial(answer_command, status.cluster, run, has_credentials=has_credentials)
     return Console(
         run_id=run.run_id,
         number=run.number,
@@ -241,7 +250,7 @@ def build_console(run: RunState, status: ClusterStatus, lines: Sequence[TimedLin
         why=why,
         stopped=_stopped(statuses, has_ended),
         stop=None if has_ended else _stop(view, run.plan),
-        request=None if asked is None or asked.terminal is not None else _request(asked),
+        request=None if asked is None or asked.terminal is not None else _request(asked, commands),
         steps=tuple(replace(one, reason=_unsaid(one.reason, why)) for one in run.steps),
         current_step="" if current is None else current.id,
         nodes=tuple(replace(one, note=_unsaid(one.note, why)) for one in statuses),
@@ -346,11 +355,17 @@ def _way_back(run: RunState) -> str:
     return "The downgrade can be undone from the backups." if is_offline else "A rollback is possible."
 
 
-def _request(asked: Asked) -> OpenRequest:
+def _request(asked: Asked, command_of: Callable[[Decision], str]) -> OpenRequest:
     texts = {**_CONSEQUENCES, **{found["option"]: found["text"] for found in _OPTION.finditer(asked.text)}}
     ends = {Decision.REJECTED.label, Decision.ROLL_BACK.label, Decision.STOP_HERE.label}
     choices = tuple(
-        Choice(option=option, consequence=texts.get(option, ""), undoes=option in ends) for option in asked.options
+        Choice(
+            option=option,
+            consequence=texts.get(option, ""),
+            undoes=option in ends,
+            command=command_of(Decision.of_label(option)),
+        )
+        for option in asked.options
     )
     return OpenRequest(
         task_id=asked.task_id,

@@ -175,7 +175,7 @@ def test_all_stopped_nodes_are_an_outage_whatever_kafka_reported_before(
         expect(needed).to_contain_text("The metadata logs of 1 of 3 voters are available.")
         expect(needed).to_contain_text("see the key waits_for or the page Kafka rollout, not orders*1*.")
         expect(page.get_by_text("The downgrade can be undone from the backups.")).to_be_visible()
-        for text in ("No client is affected", "A rollback is possible", "Pause or stop"):
+        for text in ("No client is affected", "A rollback is possible", "Pause…", "Stop…"):
             expect(page.get_by_text(text)).to_have_count(0)
         current = page.locator("[aria-current=step]")
         expect(current).to_contain_text("Choose log")
@@ -256,6 +256,9 @@ def test_the_answer_goes_to_airflow_with_its_reason_and_a_refusal_is_shown(site:
     expect(send).to_be_disabled()
     page.get_by_role("radio", name="Wait on").check()
     expect(page.get_by_role("button", name="Answer: Wait on")).to_be_disabled()
+    page.get_by_role("radio", name="Retry").check()
+    command = "kafka-rollout retry --cluster orders --run 1 --take-over --as NAME --reason TEXT"
+    expect(page.get_by_text(f"In a shell, which takes the run over from Airflow: {command}")).to_be_visible()
     page.get_by_role("textbox", name="Reason").fill("The ISR grows.")
     page.get_by_role("button", name="Answer: Wait on").click()
     expect(page.get_by_role("alert").filter(has_text="already been updated")).to_be_visible()
@@ -292,14 +295,19 @@ def test_an_answer_names_the_newest_text_of_a_request_if_it_begins_with_the_one_
 
 def test_a_run_is_paused_with_a_reason_and_resumed(site: Site, page: Page) -> None:
     site.open(page)
-    page.get_by_text("Pause or stop…").click()
-    controls = page.locator("details.controls")
-    expect(controls.get_by_role("button", name="Pause")).to_be_disabled()
-    controls.get_by_role("textbox").fill("errors of clients")
-    controls.get_by_role("button", name="Pause").click()
-    expect(controls).to_contain_text("was paused by")
-    expect(controls.get_by_role("button", name="Resume")).to_be_visible()
-    expect(page.locator("details.controls summary")).to_have_text("Resume or stop…")
+    page.get_by_role("button", name="Pause…").click()
+    form = page.get_by_role("form", name="Pause run 1")
+    expect(form).to_contain_text("In a shell: kafka-rollout pause --cluster orders --run 1 --reason TEXT")
+    expect(form.get_by_role("button", name="Pause run 1")).to_be_disabled()
+    form.get_by_role("textbox").fill("errors of clients")
+    form.get_by_role("button", name="Pause run 1").click()
+    expect(page.get_by_text("was paused by").first).to_be_visible()
+    expect(page.get_by_role("button", name="Pause…")).to_have_count(0)
+    page.get_by_role("button", name="Stop…").click()
+    expect(page.get_by_role("form", name="Stop run 1")).to_contain_text("A stop ends each wait.")
+    page.get_by_role("button", name="Cancel").click()
+    page.get_by_role("button", name="Resume…").click()
+    expect(page.get_by_role("form", name="Resume run 1")).to_be_visible()
 
 
 def test_a_viewer_sees_who_can_answer_and_no_form(site: Site, page: Page) -> None:

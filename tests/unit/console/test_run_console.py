@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from kafka_rollout.cli.status_screen import status_lines
-from kafka_rollout.console.cluster_status import Phase, RunState, build_status
+from kafka_rollout.console.cluster_status import Phase, RunState, answer_command, build_status
 from kafka_rollout.console.run_console import Console, Way, build_console, group_by_rack, trend_of
 from kafka_rollout.gates.gate import OBJECTS, GateCondition
+from kafka_rollout.model.run_of import SIGNED
 from kafka_rollout.procedure.kinds import UPGRADE
 from kafka_rollout.procedure.step_lines import step_lines
 from kafka_rollout.run.events import Approval, ApprovalOf, Decision, StepBegan, StepEnded, StepOutcome
@@ -23,7 +25,14 @@ def state_of(scene: Scene, *, has_lock: bool = True, end: RunEnd | None = None) 
     view = RunView.of(scene.events)
     steps = step_lines(UPGRADE, view, scene.plan)
     return RunState(
-        run_id=RUN, number=12, view=view, plan=scene.plan, steps=steps, has_lock=has_lock, end=end, command="roll"
+        run_id=RUN,
+        number=12,
+        view=view,
+        plan=scene.plan,
+        steps=steps,
+        has_lock=has_lock,
+        end=end,
+        command="upgrade --to 4.3.1",
     )
 
 
@@ -52,6 +61,21 @@ def test_a_run_that_asks_shows_why_since_when_what_blocks_and_the_consequence_of
     assert texts["Wait on"] == ("Keep checking the gate for another gate timeout.", False)
     assert texts["Roll back"][1]
     assert texts["Roll back"][0].startswith("Roll back every node that left its previous release")
+    end = "--cluster orders --run 12 --take-over --as NAME --reason TEXT"
+    assert {choice.option: choice.command for choice in console.request.choices} == {
+        "Wait on": f"kafka-rollout upgrade --to 4.3.1 {end}",
+        "Retry": f"kafka-rollout retry {end}",
+        "Roll back": f"kafka-rollout rollback {end}",
+    }
+
+
+def test_the_command_of_an_answer_names_the_file_of_credentials_where_brokers_ask_for_them() -> None:
+    run = RunState(run_id=RUN, number=12, view=RunView.of(failing().events))
+    command = partial(answer_command, "orders", run, has_credentials=True)
+    where = "--cluster orders --run 12"
+    assert command(Decision.RETRY) == f"kafka-rollout retry {where} --command-config FILE --take-over {SIGNED}"
+    assert command(Decision.REJECTED) == f"kafka-rollout stop {where} --reason TEXT"
+    assert command(Decision.SPLIT) == ""
 
 
 def test_the_unmet_condition_comes_first_with_its_objects_and_its_trend() -> None:

@@ -116,6 +116,7 @@ def test_a_request_names_deadline_approvers_and_the_page_but_not_the_text_of_the
         "Can answer: anna, ben.",
     )
     assert pending.remedy == "Open the page and answer: Approve, Reject."
+    assert pending.run == 12
     assert "secret" not in str(pending)
 
 

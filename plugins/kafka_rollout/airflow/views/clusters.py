@@ -72,6 +72,7 @@ def console_of(
         return shown
     version, dag_id = found.versions.get(run.run_id, ""), found.dag_ids[run.run_id]
     of_now: Any = {"has_lock": run.has_lock, "call": run.call, "phase": status.phase}
+    of_now["has_credentials"] = not isinstance(inventory, UserError) and any(inventory.connection_ids)
     console = _console(name, settings, run_id=run.run_id, version=version, **of_now)
     nodes = () if isinstance(inventory, UserError) else inventory.nodes
     asked = run.question() if console.request is not None else None
@@ -119,7 +120,15 @@ def _controls(run: RunState, phase: Phase) -> tuple[str, ...]:
 
 @lru_cache(maxsize=32)
 def _console(
-    cluster: str, settings: Settings, *, run_id: str, version: str, has_lock: bool, call: CallState, phase: Phase
+    cluster: str,
+    settings: Settings,
+    *,
+    run_id: str,
+    version: str,
+    has_lock: bool,
+    call: CallState,
+    phase: Phase,
+    has_credentials: bool,
 ) -> Console:
     """Return the console of a version of a run; `has_lock`, `call` and `phase` change with the time too."""
     from kafka_rollout.wiring.runs import read_version
@@ -127,7 +136,7 @@ def _console(
     run = replace(read_version(cluster, run_id, settings, version)[0], has_lock=has_lock, call=call)
     lines = [TimedLine(at=at, text=text) for at, text in Progress().timed_lines(run.plan, run.view.events)]
     status = replace(build_status(cluster, (run,), None, time.time()), phase=phase)
-    return build_console(run, status, lines[-LINES_SHOWN:])
+    return build_console(run, status, lines[-LINES_SHOWN:], has_credentials=has_credentials)
 
 
 def _notified(

@@ -40,6 +40,11 @@ export function follow(event) {
   outer.click();
 }
 
+// A line ends between two words of a command, and not inside of an option.
+export const command = (words) => h("code", null, words.split(" ").map((word, at) => [at ? " " : "", h("span", null, word)]));
+// A text of this project, whose commands stand between backticks.
+export const withCommands = (text) => text.split(/`(kafka-rollout [^`]+)`/).map((part, at) => (at % 2 ? command(part) : part));
+
 export const link = (text, href, target = "_top") => h("a", { key: `${text} ${href}`, href, target, rel: "noopener", on: { click: follow } }, text);
 export const reportOfScan = (dag, run) => `dags/${encodeURIComponent(dag)}/scan?run_id=${encodeURIComponent(run)}&task_id=scan_coordinator_logs`;
 

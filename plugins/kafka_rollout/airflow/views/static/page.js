@@ -1,4 +1,4 @@
-import { VERDICTS, ask, clock, duration, follow, link, now, plural, reportOfScan, state, time, when } from "./common.js";
+import { VERDICTS, ask, clock, command, duration, follow, link, now, plural, reportOfScan, state, time, when, withCommands } from "./common.js";
 import { h, patch } from "./dom.js";
 
 const ACTIVE_S = 2; // between two refreshes while a run is in progress
@@ -50,15 +50,15 @@ function consoleOf(found) {
     h("div", { class: "head" },
       h("h2", null, found.cluster), pill(found, run),
       run && h("span", { key: "about", class: "soft" }, `${run.title} · `, found.status.started_by && `started by ${found.status.started_by} `, run.began_at && when(run.began_at), ` · run ${run.number}`),
-      h("span", { class: "right" }, run && reportLink(run), optionsLink(found.cluster), run && runLink(run)),
-      run && controls(found, run)),
+      h("span", { class: "right" }, run && reportLink(run), optionsLink(found.cluster), run && controls(run), run && runLink(run))),
+    run && controlForm(found, run),
     found.problem && h("p", { key: "problem", class: "bad" }, found.problem),
     lockLine(found),
     found.other && h("p", { key: "other", class: "fair" }, "Another run of this cluster needs attention: ", clusterLink("show it", found.cluster), "."),
     run && progress(run),
     run && requested(found),
     h("div", { key: "work", class: "grid" },
-      h("div", { class: "stack" }, run && attention(found, run), run && !run.needs_human && endOrNow(found, run), !run && h("section", { key: "idle", class: "card" }, found.status.next_action),
+      h("div", { class: "stack" }, run && attention(found, run), run && !run.needs_human && endOrNow(found, run), !run && h("section", { key: "idle", class: "card" }, withCommands(found.status.next_action)),
         kafkaNow(found), run && !run.needs_human && gates(run), run && [racks(run), events(run), findings(run)]),
       run && h("aside", { class: "stack" }, steps(run), planCard(run), traffic(run))),
     otherRuns(found));
@@ -96,7 +96,7 @@ function attention(found, run) {
     logLines(run),
     h("p", { class: "soft" }, run.stopped && `${run.stopped} `, clients(found)),
     run.gates.length > 0 && h("details", { key: "gates" }, h("summary", null, run.gates.length === 1 ? `Gate ${run.gates[0].gate}` : `${run.gates.length} gates`), gates(run)),
-    !run.request && h("p", { key: "action" }, h("strong", null, "What to do: "), status.next_action),
+    !run.request && h("p", { key: "action" }, h("strong", null, "What to do: "), withCommands(status.next_action)),
     run.request && answer(found, run, waits),
     h("p", { class: "soft" }, waits && [`Can answer: ${waits.who.join(", ")}`, waits.until && [", until ", when(seconds(waits.until)), ". Then the task fails; a timeout is never an approval"], ". "], notified(run)));
 }
@@ -142,8 +142,11 @@ function answer(found, run, waits) {
         h("button", { type: "submit", disabled: !ready }, draft.sending ? "Sending…" : draft.option ? `Answer: ${draft.option}` : "Answer"),
         h("span", { class: "soft" }, early ? "Airflow still parks the task: you can answer in a few seconds." : page.problem ? "The page has no newer state." : !draft.option ? "Choose an answer." : !draft.reason.trim() ? "Write a reason." : ""),
         h("span", { class: "soft" }, "or use ", form)),
+      inShell(request.choices.find((one) => one.option === draft.option)?.command, "In a shell, which takes the run over from Airflow: "),
       draft.problem && h("p", { key: "problem", class: "bad", role: "alert" }, draft.problem)));
 }
+
+const inShell = (words, text) => words && h("p", { key: "shell", class: "soft" }, text, command(words));
 
 // Airflow's record of exactly this request: a cleared task asks again with another record.
 async function recordOf(run, request) {
@@ -239,7 +242,7 @@ function kafkaNow(found) {
 
 function endOrNow(found, run) {
   const last = run.lines.at(-1);
-  return h("section", { key: "now", class: "card", "aria-label": "What the run does" }, h("p", null, run.why || (last && [last.text, " ", when(last.at)]) || found.status.next_action),
+  return h("section", { key: "now", class: "card", "aria-label": "What the run does" }, h("p", null, run.why || (last && [last.text, " ", when(last.at)]) || withCommands(found.status.next_action)),
     batches(run), h("p", { class: "soft" }, run.stopped && !found.status.phase.startsWith("finished") && `${run.stopped} `, run.stop && clients(found)));
 }
 
@@ -269,29 +272,45 @@ function requested(found) {
   return asked ? h("p", { key: "requested", class: "fair", role: "status" }, asked.message) : null;
 }
 
-const CONTROLS = { pause: "Pause", resume: "Resume", stop: "Stop" };
+const CONTROLS = {
+  pause: ["Pause", "The run waits before its next node and keeps its lock."],
+  resume: ["Resume", "The run continues."],
+  stop: ["Stop", "A stop ends each wait. A node that was stopped is started first. The run can be continued or rolled back later."],
+};
 
-function controls(found, run) {
-  if (!run.controls.length) return null;
+function controlDraft(run) {
   const key = `control ${run.run_id}`;
-  if (!drafts.has(key)) drafts.set(key, { reason: "", sending: false, sent: "", problem: "" });
-  const draft = drafts.get(key);
-  const ready = draft.reason.trim() && !draft.sending;
-  return h("details", { key: "controls", class: "controls" }, h("summary", null, run.controls.map((action, at) => (at ? action : CONTROLS[action])).join(" or "), "…"),
-    h("p", { class: "soft" }, "A stop ends each wait. A node that was stopped is started first. A paused run waits before its next node and keeps its lock."),
-    reasonField(draft),
-    h("div", { class: "head" }, run.controls.map((action) => h("button", { key: action, type: "button", disabled: !ready, on: { click: () => sendControl(run, action, draft) } }, CONTROLS[action]))),
-    draft.sent && h("p", { key: "sent", role: "status" }, draft.sent),
+  if (!drafts.has(key)) drafts.set(key, { action: "", reason: "", sending: false, sent: "", problem: "" });
+  return drafts.get(key);
+}
+
+function controls(run) {
+  const draft = controlDraft(run);
+  return run.controls.map((action) => h("button", { key: action, type: "button", class: "plain", "aria-expanded": String(draft.action === action),
+    on: { click: () => { Object.assign(draft, { action: draft.action === action ? "" : action, sent: "", problem: "" }); draw(); } } }, `${CONTROLS[action][0]}…`));
+}
+
+function controlForm(found, run) {
+  const draft = controlDraft(run);
+  if (draft.sent) return h("p", { key: "sent", role: "status" }, draft.sent);
+  if (!run.controls.includes(draft.action)) return null;
+  const [word, effect] = CONTROLS[draft.action];
+  return h("form", { key: `control ${draft.action}`, class: "card control", "aria-label": `${word} run ${run.number}`, on: { submit: (event) => { event.preventDefault(); sendControl(run, draft); } } },
+    h("h3", null, `${word} run ${run.number}?`), h("p", { class: "soft" }, effect), reasonField(draft),
+    h("div", { class: "head" }, h("button", { type: "submit", disabled: !draft.reason.trim() || draft.sending }, `${word} run ${run.number}`),
+      h("button", { type: "button", class: "plain", on: { click: () => { draft.action = ""; draw(); } } }, "Cancel")),
+    inShell(`kafka-rollout ${draft.action} --cluster ${found.cluster} --run ${run.number} --reason TEXT`, "In a shell: "),
     draft.problem && h("p", { key: "problem", class: "bad", role: "alert" }, draft.problem));
 }
 
-async function sendControl(run, action, draft) {
+async function sendControl(run, draft) {
+  if (draft.sending || !draft.reason.trim()) return;
   Object.assign(draft, { sending: true, sent: "", problem: "" });
   draw();
   try {
-    const body = JSON.stringify({ run_id: run.run_id, action, reason: draft.reason.trim() });
+    const body = JSON.stringify({ run_id: run.run_id, action: draft.action, reason: draft.reason.trim() });
     const said = await ask(`dags/${encodeURIComponent(run.dag_id)}/control`, { method: "POST", headers: { "Content-Type": "application/json" }, body });
-    draft.sent = said.message;
+    Object.assign(draft, { action: "", reason: "", sent: said.message });
   } catch (error) {
     draft.problem = `Nothing was asked of the run: ${error.message}.`;
   }
