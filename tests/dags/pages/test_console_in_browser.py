@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,7 @@ from kafka_rollout.run.events import Approval, ApprovalOf, Decision
 from kafka_rollout.run.step_events import GateChecked, GateFailed
 from tests.console_scenes import DAG, RUN, Scene, cluster_of, failing_upgrade, stage, stopped_downgrade
 from tests.dags.pages.page_client import PREFIX, serve_page, sign_in
-from tests.integration.harness.airflow.pages import no_serious_violation, open_page, sizes_and_themes
+from tests.integration.harness.airflow.pages import no_serious_violation, nothing_is_cut, open_page, sizes_and_themes
 from tests.records import run_history
 
 pytestmark = [pytest.mark.airflow, pytest.mark.browser, pytest.mark.usefixtures("database")]
@@ -254,11 +256,11 @@ def test_the_answer_goes_to_airflow_with_its_reason_and_a_refusal_is_shown(site:
     site.open(page)
     send = page.get_by_role("button", name="Answer")
     expect(send).to_be_disabled()
-    page.get_by_role("radio", name="Wait on").check()
-    expect(page.get_by_role("button", name="Answer: Wait on")).to_be_disabled()
     page.get_by_role("radio", name="Retry").check()
     command = "kafka-rollout retry --cluster orders --run 1 --take-over --as NAME --reason TEXT"
     expect(page.get_by_text(f"In a shell, which takes the run over from Airflow: {command}")).to_be_visible()
+    page.get_by_role("radio", name="Wait on").check()
+    expect(page.get_by_role("button", name="Answer: Wait on")).to_be_disabled()
     page.get_by_role("textbox", name="Reason").fill("The ISR grows.")
     page.get_by_role("button", name="Answer: Wait on").click()
     expect(page.get_by_role("alert").filter(has_text="already been updated")).to_be_visible()
@@ -387,6 +389,28 @@ def test_the_colors_follow_airflow_s_theme(site: Site, page: Page) -> None:
     page.evaluate("localStorage.setItem('theme', 'dark'); dispatchEvent(new StorageEvent('storage', { key: 'theme' }))")
     expect(root).to_have_attribute("data-theme", "dark")
     page.evaluate("localStorage.removeItem('theme')")
+
+
+@pytest.mark.parametrize("make", [partial(failing_upgrade, done=4), stopped_downgrade], ids=["failed", "stopped"])
+def test_every_part_fits_a_small_screen_and_has_enough_contrast_in_both_themes(
+    tmp_path: Path, page: Page, monkeypatch: pytest.MonkeyPatch, make: Any
+) -> None:
+    scene = stage(make(cluster_of(6), now=time.time()), tmp_path, monkeypatch)
+    with serve_page(tmp_path, monkeypatch, users=USERS) as client:
+        Site(client=client, scene=scene).open(page)
+        page.get_by_role("radio").first.check()
+        for control in page.get_by_role("button", name="Stop…").all():
+            control.click()
+        for summary in page.locator("summary").all():
+            if not summary.evaluate("one => one.parentElement.open"):
+                summary.click()
+        for width, theme in itertools.product((1024, 390), ("light", "dark")):
+            page.set_viewport_size({"width": width, "height": 844})
+            page.evaluate("theme => { document.documentElement.dataset.theme = theme; }", theme)
+            nothing_is_cut(page)
+            no_serious_violation(page)
+        page.unroute_all()
+        page.goto("about:blank")
 
 
 @pytest.mark.parametrize(("width", "theme"), sizes_and_themes(1400))

@@ -15,7 +15,7 @@ from playwright.sync_api import Locator, Page, Route, expect
 
 from tests.dags.pages.page_client import PREFIX, serve_page, sign_in
 from tests.fleet_scenes import R391, R431, SHELL, Fleet, make_scenes, make_twelve, observed, planned
-from tests.integration.harness.airflow.pages import no_serious_violation, open_page, sizes_and_themes
+from tests.integration.harness.airflow.pages import no_serious_violation, nothing_is_cut, open_page, sizes_and_themes
 
 pytestmark = [pytest.mark.airflow, pytest.mark.browser, pytest.mark.usefixtures("database")]
 
@@ -179,5 +179,11 @@ def shows_all(site: Site, tmp_path: Path, width: int, mode: str) -> None:
         title = "getComputedStyle(document.querySelector('[data-column=release]'), '::before').content"
         assert "Release" in page.evaluate(f"() => {title}")
     page.screenshot(path=tmp_path / f"fleet-{width}-{mode}.png", full_page=True)
+    for small in (1024, 390):
+        page.set_viewport_size({"width": small, "height": 900})
+        nothing_is_cut(page)
+        no_serious_violation(page)
+        health = site.rows.filter(has_text="search").locator("[data-column=health]")
+        assert (health.bounding_box() or {"width": 0})["width"] > 190
     page.set_viewport_size({"width": 1400, "height": 900})
     page.emulate_media(color_scheme="light")

@@ -111,6 +111,19 @@ def no_serious_violation(page: Page) -> None:
     assert [(one["id"], one["nodes"][0]["html"], one["nodes"][0]["failureSummary"]) for one in serious] == []
 
 
+def nothing_is_cut(page: Page) -> None:
+    """Neither the page nor a part of it that scrolls, such as a list, is wider than what shows it."""
+    wide = page.evaluate(
+        """() => {
+          const scrolls = (one) => one === document.documentElement || getComputedStyle(one).overflowX !== "visible";
+          return [document.documentElement, ...document.querySelectorAll("body :not(.unseen, .unseen *)")]
+            .filter((one) => one.clientWidth > 1 && one.scrollWidth > one.clientWidth + 1 && scrolls(one))
+            .map((one) => `${one.outerHTML.slice(0, 100)} ${one.scrollWidth} > ${one.clientWidth}`);
+        }"""
+    )
+    assert not wide, wide
+
+
 def box(page: Page, task: str) -> Locator:
     """A task or group in the graph, by its id."""
     return page.locator(f".react-flow__node[data-id='{task}']")

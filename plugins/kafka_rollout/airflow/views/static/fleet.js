@@ -1,4 +1,4 @@
-import { ask, duration, follow, now, plural, time } from "./common.js";
+import { ask, duration, follow, now, plural, time, withCommands } from "./common.js";
 import { h, patch } from "./dom.js";
 
 const REFRESH_S = 10;
@@ -16,14 +16,14 @@ function query() {
 }
 
 const age = (iso) => duration(now() - Date.parse(iso) / 1000);
-const soft = (key, text) => h("span", { key, class: "soft" }, text);
+const soft = (key, ...content) => h("span", { key, class: "soft" }, ...content);
 
 function line(row) {
   const cell = (name, at, ...content) => h("td", { key: name, role: "cell", "data-column": name, "data-title": COLUMNS[at] }, ...content);
   return h("tr", { key: row.cluster, role: "row" },
     h("th", { scope: "row", role: "rowheader" }, h("a", { href: `./?cluster=${encodeURIComponent(row.cluster)}` }, row.cluster), row.needs_human && h("span", { class: "unseen" }, " needs a human")),
     cell("state", 1, row.is_open ? h("span", { key: "pill", class: `pill ${row.tone}` }, row.state) : soft("state", row.state || "–")),
-    cell("why", 2, row.is_open ? h("span", { key: "why" }, row.why) : soft("why", row.why), row.since && soft("since", ` · ${age(row.since)}`)),
+    cell("why", 2, row.is_open ? h("span", { key: "why" }, row.why) : soft("why", withCommands(row.why)), row.since && soft("since", ` · ${age(row.since)}`)),
     cell("release", 3, row.release === "unknown" ? soft("unknown", "?") : row.release, row.is_open && row.done > 0 && h("div", { key: "bar", class: "bar", "aria-hidden": "true" }, h("i", { class: "good", "data-grow": String(row.done) }), h("i", { "data-grow": String(1 - row.done) }))),
     cell("health", 4, h("span", { class: row.health_tone }, row.health), row.observed && soft("observed", ` · ${age(row.observed)} ago`)));
 }
