@@ -38,6 +38,7 @@ from tools.demo.airflow_server import AirflowClient, AirflowServer
 from tools.demo.folder import PROJECT_ROOT
 
 RESULTS = PROJECT_ROOT / "bench" / "results" / "neighbours.json"
+GOAL = 1.2
 DAG_ID = "neighbour"
 NEIGHBOUR = """
 from airflow.sdk import dag, task
@@ -88,7 +89,7 @@ def main() -> int:
     result["rounds"] = rounds
     RESULTS.write_text(json.dumps(result, indent=2) + "\n")
     print(json.dumps(result, indent=2))
-    return 0
+    return 0 if result["ratio"]["median"] <= GOAL else 1
 
 
 @contextmanager
