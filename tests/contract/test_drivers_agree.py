@@ -204,7 +204,7 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[
         def open(self, run_id: str, security: None, *, clears: int) -> Iterator[ClusterPorts]:
             yield opened[-1]
 
-    monkeypatch.setattr(batch_trigger, "KafkaClusterHook", Hook)
+    monkeypatch.setattr(batch_trigger, "ClusterAccess", Hook)
     monkeypatch.setattr(replace_batch, "keep_traffic_running", lambda *_: None)
     monkeypatch.setattr("kafka_rollout.run.store.opening.open_run", lambda cluster, run_id: opened[-1].run)
     monkeypatch.setattr("os.fsync", lambda descriptor: None)

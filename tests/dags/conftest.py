@@ -271,7 +271,7 @@ def answer_at_once(monkeypatch: pytest.MonkeyPatch, asked: Asked) -> None:
 
 def _stand_in(monkeypatch: pytest.MonkeyPatch, runs: FakeRuns) -> None:
     """Stand in for the brokers, the Spark job, the approver and the picture of a report."""
-    from kafka_rollout.airflow.common import cluster_hook as kafka_cluster
+    from kafka_rollout.airflow.common import cluster_access as kafka_cluster
     from kafka_rollout.airflow.operators import spark_scan
     from kafka_rollout.feature_updates import levels as features
 

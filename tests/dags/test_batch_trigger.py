@@ -62,7 +62,7 @@ def run(ports: ClusterPorts, monkeypatch: pytest.MonkeyPatch) -> CountedReads:
         raise AssertionError("A gate that waits for its turn opens no connection.")
 
     counted = CountedReads(ports.run)
-    monkeypatch.setattr(batch_trigger, "KafkaClusterHook", connect)
+    monkeypatch.setattr(batch_trigger, "ClusterAccess", connect)
     monkeypatch.setattr("kafka_rollout.run.store.opening.open_run", lambda cluster, run_id: counted)
     return counted
 

@@ -43,7 +43,7 @@ def test_each_listener_gets_the_settings_of_its_connection(
     connections: tuple[Mapping[str, str] | None, ...],
     expected: tuple[str, str, str],
 ) -> None:
-    from kafka_rollout.airflow.common.cluster_hook import KafkaClusterHook
+    from kafka_rollout.airflow.common.cluster_access import ClusterAccess
 
     brokers, controllers, traffic = connections
     monkeypatch.setenv("AIRFLOW_CONN_OF_BROKERS", connection(brokers or {}))
@@ -56,7 +56,7 @@ def test_each_listener_gets_the_settings_of_its_connection(
         controller_connection_id="of_controllers" if controllers else None,
     )
     (inventory / "fake.yaml").write_text(dump_cluster(spec))
-    hook = KafkaClusterHook("fake")
+    hook = ClusterAccess("fake")
     for security in (hook.security(), asyncio.run(hook.asecurity())):
         assert (security.protocol, security.of_controllers.protocol, security.of_traffic.protocol) == expected
 
@@ -65,11 +65,11 @@ def test_each_listener_gets_the_settings_of_its_connection(
 def test_a_connection_that_switches_off_the_check_of_host_keys_is_refused(
     inventory: Path, monkeypatch: pytest.MonkeyPatch, extra: Mapping[str, str]
 ) -> None:
-    from kafka_rollout.airflow.common.cluster_hook import KafkaClusterHook
+    from kafka_rollout.airflow.common.cluster_access import ClusterAccess
 
     monkeypatch.setenv("AIRFLOW_CONN_OF_HOSTS", json.dumps({"conn_type": "ssh", "login": "rollout", "extra": extra}))
     (inventory / "fake.yaml").write_text(dump_cluster(replace(spec_with_homes(), ssh_connection_id="of_hosts")))
-    connect = KafkaClusterHook("fake").ssh()
+    connect = ClusterAccess("fake").ssh()
     with pytest.raises(UserError, match="The Airflow Connection of_hosts switches off the check of host keys"):
         connect("kafka-1.example.com")
 
@@ -78,7 +78,7 @@ def test_a_connection_that_switches_off_the_check_of_host_keys_is_refused(
 def test_the_marks_in_known_hosts_count_for_a_connection_of_airflow(
     inventory: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, given: str
 ) -> None:
-    from kafka_rollout.airflow.common.cluster_hook import KafkaClusterHook
+    from kafka_rollout.airflow.common.cluster_access import ClusterAccess
 
     key = paramiko.ECDSAKey.generate()
     known = tmp_path / ".ssh/known_hosts"
@@ -92,7 +92,7 @@ def test_the_marks_in_known_hosts_count_for_a_connection_of_airflow(
         fields = {"conn_type": "ssh", "login": "rollout", "password": "x", "port": port, "extra": extra}
         monkeypatch.setenv("AIRFLOW_CONN_OF_HOSTS", json.dumps(fields))
         (inventory / "fake.yaml").write_text(dump_cluster(replace(spec_with_homes(), ssh_connection_id="of_hosts")))
-        connect = KafkaClusterHook("fake").ssh()
+        connect = ClusterAccess("fake").ssh()
         assert connect is not None
         text = f"{key.get_name()} {key.get_base64()}\n"
         trusted = f"[127.0.0.1]:{port} {text}" if given == "known_hosts" else ""
@@ -109,24 +109,24 @@ def test_the_marks_in_known_hosts_count_for_a_connection_of_airflow(
 
 
 def test_without_an_ssh_connection_the_configuration_of_the_worker_is_used(inventory: Path) -> None:
-    from kafka_rollout.airflow.common.cluster_hook import KafkaClusterHook
+    from kafka_rollout.airflow.common.cluster_access import ClusterAccess
 
     (inventory / "fake.yaml").write_text(dump_cluster(spec_with_homes()))
-    assert KafkaClusterHook("fake").ssh() is None
+    assert ClusterAccess("fake").ssh() is None
 
 
 @pytest.mark.parametrize("stored", [None, "{", json.dumps({"conn_type": "http", "host": "prom", "extra": "[1]"})])
 def test_a_connection_of_prometheus_that_cannot_be_read_leaves_the_credentials_of_kafka(
     inventory: Path, monkeypatch: pytest.MonkeyPatch, stored: str | None
 ) -> None:
-    from kafka_rollout.airflow.common.cluster_hook import KafkaClusterHook
+    from kafka_rollout.airflow.common.cluster_access import ClusterAccess
 
     monkeypatch.setenv("AIRFLOW_CONN_OF_BROKERS", connection(SASL))
     if stored:
         monkeypatch.setenv("AIRFLOW_CONN_PROM", stored)
     spec = replace(spec_with_homes(), connection_id="of_brokers", prometheus_connection_id="prom")
     (inventory / "fake.yaml").write_text(dump_cluster(spec))
-    hook = KafkaClusterHook("fake")
+    hook = ClusterAccess("fake")
     for security in (hook.security(), asyncio.run(hook.asecurity())):
         assert (security.protocol, security.prometheus) == ("SASL_SSL", None)
 
@@ -158,3 +158,29 @@ def test_the_spark_master_is_the_one_that_spark_submit_gets(
     else:
         assert master_of(found) == master
         assert SparkSubmitHook(conn_id=SPARK_CONNECTION)._connection["master"] == master
+
+
+SERVERS = [
+    ({"host": "kafka-1", "port": 9092}, "kafka-1:9092"),
+    ({"host": "kafka-1:9092,kafka-2:9092"}, "kafka-1:9092,kafka-2:9092"),
+    ({"host": "kafka-1:9092", "port": 9093}, "kafka-1:9092"),
+    ({"host": "unused", "extra": {"bootstrap.servers": "kafka-1:9092"}}, "kafka-1:9092"),
+]
+
+
+@pytest.mark.parametrize(("fields", "servers"), SERVERS)
+def test_airflow_makes_the_hook_of_a_connection_by_its_type(
+    monkeypatch: pytest.MonkeyPatch, fields: Mapping[str, object], servers: str
+) -> None:
+    from airflow.sdk import BaseHook
+
+    monkeypatch.setenv("AIRFLOW_CONN_ORDERS", json.dumps({"conn_type": "kafka_rollout", **fields}))
+    assert BaseHook.get_hook("orders").bootstrap_servers() == servers
+
+
+def test_a_connection_without_a_broker_is_refused_by_its_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    from airflow.sdk import BaseHook
+
+    monkeypatch.setenv("AIRFLOW_CONN_ORDERS", json.dumps({"conn_type": "kafka_rollout"}))
+    passed, said = BaseHook.get_hook("orders").test_connection()
+    assert (passed, "The Connection orders names no broker." in said) == (False, True)

@@ -41,7 +41,7 @@ GATE = GateRef(kind=GateKind.AFTER_START, release_step="3.9.1-to-4.3.1", node_id
 @pytest.fixture
 def ports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClusterPorts:
     """Node 2 was just replaced."""
-    from kafka_rollout.airflow.common.cluster_hook import KafkaClusterHook
+    from kafka_rollout.airflow.common.cluster_access import ClusterAccess
 
     world = FakeCluster(R391, catch_up_rounds=3)
     ports = fake_ports(world, tmp_path)
@@ -56,8 +56,8 @@ def ports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClusterPorts:
     async def nothing(_: object) -> None:
         return None
 
-    monkeypatch.setattr(KafkaClusterHook, "open", open_fake)
-    monkeypatch.setattr(KafkaClusterHook, "asecurity", nothing)
+    monkeypatch.setattr(ClusterAccess, "open", open_fake)
+    monkeypatch.setattr(ClusterAccess, "asecurity", nothing)
     return ports
 
 

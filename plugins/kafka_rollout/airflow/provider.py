@@ -43,7 +43,7 @@ def get_provider_info() -> dict[str, Any]:
         ),
         "sensors": _modules("gates.batch_sensors", "gates.sensor"),
         "notifications": ["kafka_rollout.airflow.webhook.WebhookNotifier"],
-        "hooks": _modules("common.cluster_hook"),
+        "hooks": _modules("hooks.kafka_cluster"),
         "triggers": _modules(
             "approvals.airflow_records", "gates.batch_trigger", "gates.replace_trigger", "gates.trigger"
         ),
@@ -51,11 +51,15 @@ def get_provider_info() -> dict[str, Any]:
         "connection-types": [
             {
                 "connection-type": "kafka_rollout",
-                "hook-class-name": "kafka_rollout.airflow.common.cluster_hook.KafkaClusterHook",
+                "hook-class-name": "kafka_rollout.airflow.hooks.kafka_cluster.KafkaClusterHook",
                 "hook-name": "Kafka cluster",
                 "ui-field-behaviour": {
-                    "hidden-fields": ["host", "port", "schema"],
-                    "relabeling": {"login": "SASL username", "password": "SASL password"},
+                    "hidden-fields": ["schema"],
+                    "relabeling": {
+                        "host": "Broker (or several: host:port,host:port)",
+                        "login": "SASL username",
+                        "password": "SASL password",
+                    },
                 },
                 "conn-fields": {
                     "security.protocol": {

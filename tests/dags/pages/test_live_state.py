@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowNotFoundException
 
-from kafka_rollout.airflow.common.cluster_hook import KafkaClusterHook
+from kafka_rollout.airflow.common.cluster_access import ClusterAccess
 from kafka_rollout.airflow.views.live import LiveStates
 from kafka_rollout.base.errors import TransientError
 from kafka_rollout.client.security.client_security import ClientSecurity
@@ -109,7 +109,7 @@ def test_a_connection_that_does_not_exist_is_named_with_a_remedy(monkeypatch: py
     def missing(hook: object) -> ClientSecurity:
         raise AirflowNotFoundException("The conn_id `orders-kafka` isn't defined")
 
-    monkeypatch.setattr(KafkaClusterHook, "security", missing)
+    monkeypatch.setattr(ClusterAccess, "security", missing)
     later = Later()
     states = LiveStates(read=live._read, pool=later)  # type: ignore[arg-type]
     cluster = replace(CLUSTER, connection_id="orders-kafka")

@@ -83,7 +83,7 @@ class Scans:
 def scans(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, database: None, load_dags: Callable[[], dict[str, Any]]
 ) -> Scans:
-    from kafka_rollout.airflow.common.cluster_hook import KafkaClusterHook
+    from kafka_rollout.airflow.common.cluster_access import ClusterAccess
     from kafka_rollout.airflow.operators import spark_scan
 
     made = Scans(home=tmp_path / "home", load=load_dags)
@@ -96,11 +96,11 @@ def scans(
         return made.found
 
     @contextmanager
-    def open_to_read(hook: KafkaClusterHook) -> Iterator[ClusterPorts]:
+    def open_to_read(hook: ClusterAccess) -> Iterator[ClusterPorts]:
         yield replace(fake_ports(made.world, tmp_path / "unused"), catalogue=CATALOGUE)
 
     monkeypatch.setattr(spark_scan.SparkScanOperator, "scan", scan)
-    monkeypatch.setattr(KafkaClusterHook, "open_to_read", open_to_read)
+    monkeypatch.setattr(ClusterAccess, "open_to_read", open_to_read)
     return made
 
 

@@ -209,7 +209,7 @@ def test_a_change_after_the_run_had_ended_begins_its_traffic_anew_and_does_not_h
     ports: ClusterPorts, plan: Plan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Clearing the task that failed does not clear the one that started the test traffic."""
-    from kafka_rollout.airflow.common.cluster_hook import KafkaClusterHook
+    from kafka_rollout.airflow.common.cluster_access import ClusterAccess
     from kafka_rollout.airflow.operators.step import StepOperator
     from kafka_rollout.base.errors import FatalError
     from kafka_rollout.traffic.processes import of_run
@@ -222,7 +222,7 @@ def test_a_change_after_the_run_had_ended_begins_its_traffic_anew_and_does_not_h
 
     monkeypatch.setenv("KAFKA_ROLLOUT_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(of_run, "start_traffic", start)
-    monkeypatch.setattr(KafkaClusterHook, "security", lambda self: ClientSecurity())
+    monkeypatch.setattr(ClusterAccess, "security", lambda self: ClientSecurity())
     record_approval(ports, ApprovalOf.FINALIZE, "alice", Decision.APPROVED, "a quiet evening")
     pass_gates(ports, plan)
     task = StepOperator(task_id="finalize", cluster="fake", step=step_of(UPGRADE, "finalize"))

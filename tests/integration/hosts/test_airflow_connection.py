@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.airflow, pytest.mark.full, py
 def test_the_runtime_uses_the_connection_and_checks_host_keys(
     make_bed: MakeBed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from kafka_rollout.airflow.common.cluster_hook import KafkaClusterHook
+    from kafka_rollout.airflow.common.cluster_access import ClusterAccess
     from kafka_rollout.base.errors import RefusedError
 
     bed = make_bed("4.2.1", size=3)
@@ -37,7 +37,7 @@ def test_the_runtime_uses_the_connection_and_checks_host_keys(
     }.items():
         monkeypatch.setenv(name, value)
 
-    hook, node = KafkaClusterHook("far"), bed.spec.nodes[0]
+    hook, node = ClusterAccess("far"), bed.spec.nodes[0]
     refused = r"host key of .* is not in known_hosts"
     with hook.open("run-1", clears=0) as ports, pytest.raises(RefusedError, match=refused):
         ports.runtime.process(node)

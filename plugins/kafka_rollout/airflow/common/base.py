@@ -21,7 +21,7 @@ from airflow.sdk.exceptions import (
 
 from kafka_rollout.airflow.approvals.airflow_records import AirflowRecords, Records, UnreadRecordError
 from kafka_rollout.airflow.approvals.asking import frozen_hash, keeps_lock
-from kafka_rollout.airflow.common.cluster_hook import KafkaClusterHook, clears_of
+from kafka_rollout.airflow.common.cluster_access import ClusterAccess, clears_of
 from kafka_rollout.airflow.common.metrics import send_run_gauges
 from kafka_rollout.airflow.logs import OneLineLogger, OneLineLogs
 from kafka_rollout.base.errors import RefusedError, RolloutError, TransientError, UserError
@@ -65,7 +65,7 @@ def cluster_ports(cluster: str, context: Context, records: Records | None = None
     UnreadRecordError. Raises UserError if another DAG, or the command line, has a run with this id, because the history
     and the lock belong to the run id.
     """
-    with KafkaClusterHook(cluster).open(str(context["run_id"]), clears=clears_of(context)) as opened:
+    with ClusterAccess(cluster).open(str(context["run_id"]), clears=clears_of(context)) as opened:
         ports = replace(opened, confirm_approval=AirflowRecords(context, opened.run, records or {}).confirm)
         if owner := find_other_owner(ports.run.events(), context):
             raise UserError(

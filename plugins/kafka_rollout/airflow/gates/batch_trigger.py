@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import TaskSkippedEvent, TaskSuccessEvent, TriggerEvent
 
-from kafka_rollout.airflow.common.cluster_hook import KafkaClusterHook
+from kafka_rollout.airflow.common.cluster_access import ClusterAccess
 from kafka_rollout.airflow.gates.gate_log import GateLog
 from kafka_rollout.airflow.gates.history_poll import NEXT_POLL_S, POLL_S, HistoryPoll, shared_history
 from kafka_rollout.airflow.gates.part_trigger import PartTrigger, Told, name_way_on, told
@@ -131,7 +131,7 @@ class BatchTrigger(PartTrigger):
         return self._event(Told.ENDED, "The run rolls back.", skips=True) if self.resumes else TaskSkippedEvent()
 
     async def _watch(self, place: Mapping[str, Any], closing: ExitStack) -> TriggerEvent:
-        hook, ports, watch = KafkaClusterHook(self.cluster), None, None
+        hook, ports, watch = ClusterAccess(self.cluster), None, None
         security = await hook.asecurity()
         said = GateLog(self.log.info)
         while True:

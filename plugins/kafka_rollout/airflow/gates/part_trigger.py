@@ -10,7 +10,7 @@ from typing import Any
 
 from airflow.triggers.base import BaseTrigger, TaskSkippedEvent, TriggerEvent
 
-from kafka_rollout.airflow.common.cluster_hook import clears_of
+from kafka_rollout.airflow.common.cluster_access import clears_of
 from kafka_rollout.airflow.gates.history_poll import NEXT_POLL_S, POLL_S, HistoryPoll
 from kafka_rollout.airflow.logs import OneLineLogs
 from kafka_rollout.base.errors import LockBrokenError, RolloutError, StoppedError

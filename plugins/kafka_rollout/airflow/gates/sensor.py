@@ -22,7 +22,7 @@ from kafka_rollout.airflow.common.base import (
     request_in,
     skip_if,
 )
-from kafka_rollout.airflow.common.cluster_hook import clears_of
+from kafka_rollout.airflow.common.cluster_access import clears_of
 from kafka_rollout.airflow.gates.trigger import GateTrigger
 from kafka_rollout.base.json_forms import to_json
 from kafka_rollout.gates.gate import RESTS_ON_LOGS, Gate, GateWatch, WatchState, WatchStatus

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from kafka_rollout.airflow.common.cluster_hook import KafkaClusterHook
+from kafka_rollout.airflow.common.cluster_access import ClusterAccess
 from kafka_rollout.airflow.gates.gate_log import GateLog
 from kafka_rollout.airflow.gates.trigger_ports import trigger_ports
 from kafka_rollout.airflow.logs import OneLineLogs
@@ -83,7 +83,7 @@ class GateTrigger(OneLineLogs, BaseTrigger):
         closing = ExitStack()
         said = GateLog(self.log.info)
         try:
-            hook = KafkaClusterHook(self.cluster)
+            hook = ClusterAccess(self.cluster)
             security = await hook.asecurity()
             while True:
                 try:

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 from kafka_rollout.airflow.approvals.airflow_records import TriggerRecords
 
 if TYPE_CHECKING:
-    from kafka_rollout.airflow.common.cluster_hook import KafkaClusterHook
+    from kafka_rollout.airflow.common.cluster_access import ClusterAccess
     from kafka_rollout.client.security.client_security import ClientSecurity
     from kafka_rollout.observation.cluster_ports import ClusterPorts
 
 
 @contextmanager
 def trigger_ports(
-    hook: KafkaClusterHook, run_id: str, security: ClientSecurity, *, clears: int | None
+    hook: ClusterAccess, run_id: str, security: ClientSecurity, *, clears: int | None
 ) -> Iterator[ClusterPorts]:
-    """Open the ports of a DAG run in the triggerer. `clears`: as in `KafkaClusterHook.open`."""
+    """Open the ports of a DAG run in the triggerer. `clears`: as in `ClusterAccess.open`."""
     with hook.open(run_id, security, clears=clears) as opened:
         yield replace(opened, confirm_approval=TriggerRecords(opened).confirm)

@@ -14,7 +14,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 
 from kafka_rollout.airflow.common.assets import scan_asset
 from kafka_rollout.airflow.common.base import errors_for_airflow, task_states
-from kafka_rollout.airflow.common.cluster_hook import KafkaClusterHook
+from kafka_rollout.airflow.common.cluster_access import ClusterAccess
 from kafka_rollout.airflow.common.links import CheckLink, ScanLink, check_page, scan_page
 from kafka_rollout.airflow.common.metrics import send_verdicts
 from kafka_rollout.airflow.operators.notifications import ScanAlertNotifier
@@ -122,7 +122,7 @@ class ReleaseCheckOperator(BaseOperator):
         target = target_of_check(context, self.cluster, settings)
         if target is None:
             raise AirflowSkipException("check_release of the inventory is never.")
-        with KafkaClusterHook(self.cluster).open_to_read() as ports:
+        with ClusterAccess(self.cluster).open_to_read() as ports:
             report = check_release(
                 ports,
                 target,

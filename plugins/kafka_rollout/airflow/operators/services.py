@@ -19,7 +19,7 @@ from kafka_rollout.airflow.common.base import (
     skip_unless_begun,
     task_states,
 )
-from kafka_rollout.airflow.common.cluster_hook import KafkaClusterHook
+from kafka_rollout.airflow.common.cluster_access import ClusterAccess
 from kafka_rollout.airflow.common.links import ReportLink
 from kafka_rollout.base.errors import RolloutError
 from kafka_rollout.base.system.settings import Settings
@@ -40,7 +40,7 @@ def run_traffic(ports: ClusterPorts) -> BackgroundProcess:
     return start_traffic(
         ports.cluster,
         ports.run_id,
-        security=KafkaClusterHook(ports.cluster.name).security(),
+        security=ClusterAccess(ports.cluster.name).security(),
         lowered=plan.lowered,
         together=plan.batches,
     )
@@ -55,7 +55,7 @@ def keep_traffic_running(context: Context, ports: ClusterPorts) -> None:
     """
     from kafka_rollout.traffic.processes.of_run import start_group_monitor
 
-    start_group_monitor(ports.cluster.name, ports.run_id, security=KafkaClusterHook(ports.cluster.name).security())
+    start_group_monitor(ports.cluster.name, ports.run_id, security=ClusterAccess(ports.cluster.name).security())
     if not request_in(context).traffic:
         return
     try:
@@ -88,7 +88,7 @@ class StopTrafficOperator(RolloutOperator):
 
         if (watched := stop_group_monitor(ports.cluster.name, ports.run_id)) is not None:
             ports.run.attach(GROUPS_WATCHED, watched)
-        security = KafkaClusterHook(self.cluster).security()
+        security = ClusterAccess(self.cluster).security()
         verdict = stop_traffic(ports.cluster, ports.run_id, security=security, on_progress=self.log.info)
         if verdict is None:
             record_no_traffic(ports)

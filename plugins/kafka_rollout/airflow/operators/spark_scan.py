@@ -24,7 +24,7 @@ from kafka_rollout.airflow.common.base import (
     request_in,
     skip_if,
 )
-from kafka_rollout.airflow.common.cluster_hook import KafkaClusterHook
+from kafka_rollout.airflow.common.cluster_access import ClusterAccess
 from kafka_rollout.airflow.common.links import ScanLink
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.system.settings import Settings
@@ -84,7 +84,7 @@ class SparkScanOperator(SparkSubmitOperator):
 
         settings = Settings.from_environment()
         cluster = get_cluster(self.cluster, settings)
-        with credentials_file(settings.home, KafkaClusterHook(cluster.name).security()) as security_file:
+        with credentials_file(settings.home, ClusterAccess(cluster.name).security()) as security_file:
             request = ScanRequest(
                 cluster=cluster.name,
                 bootstrap_servers=cluster.bootstrap_servers,

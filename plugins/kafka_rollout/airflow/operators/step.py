@@ -23,7 +23,7 @@ from kafka_rollout.airflow.common.base import (
     request_in,
     skip_if,
 )
-from kafka_rollout.airflow.common.cluster_hook import clears_of
+from kafka_rollout.airflow.common.cluster_access import clears_of
 from kafka_rollout.airflow.gates.sensor import watch_gate
 from kafka_rollout.airflow.operators.services import keep_traffic_running
 from kafka_rollout.base.errors import FatalError, RefusedError, SkippedStepError

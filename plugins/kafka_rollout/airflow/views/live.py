@@ -12,7 +12,7 @@ from time import monotonic
 
 from airflow.sdk.exceptions import AirflowNotFoundException
 
-from kafka_rollout.airflow.common.cluster_hook import KafkaClusterHook
+from kafka_rollout.airflow.common.cluster_access import ClusterAccess
 from kafka_rollout.base.errors import RolloutError, UserError
 from kafka_rollout.console.run_console import ClusterNow, with_trends
 from kafka_rollout.model.topology import ClusterSpec
@@ -76,7 +76,7 @@ def _read(cluster: ClusterSpec) -> ClusterNow:
     from kafka_rollout.wiring.cluster_now import read_cluster_now
 
     try:
-        security = KafkaClusterHook(cluster.name).security()
+        security = ClusterAccess(cluster.name).security()
     except AirflowNotFoundException:
         names = " or ".join(name for name in cluster.connection_ids if name)
         raise UserError(

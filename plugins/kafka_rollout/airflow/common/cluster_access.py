@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseHook
 
+from kafka_rollout.airflow.hooks.kafka_cluster import settings_of
 from kafka_rollout.base.errors import RolloutError, UserError
 from kafka_rollout.base.lease import NEWEST_CALL, call_of_clear
 from kafka_rollout.clusters.inventory import get_cluster
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class KafkaClusterHook(BaseHook):
-    """A cluster of the inventory. `connection_id`: the Connection with its SASL and TLS settings.
+class ClusterAccess:
+    """Opens a cluster of the inventory. `connection_id`: the Connection with its SASL and TLS settings.
 
     Login and password are for SASL, other settings are in the extra field
     (client/security/client_security.py). Without a Connection the listeners use plain text.
@@ -33,32 +34,27 @@ class KafkaClusterHook(BaseHook):
     traffic, if their settings differ. `prometheus_connection_id`: a Connection of type HTTP.
     """
 
-    conn_name_attr = "kafka_cluster_conn_id"
-    conn_type = "kafka_rollout"
-    hook_name = "Kafka cluster"
-
     def __init__(self, cluster: str) -> None:
-        super().__init__()
         self.cluster = cluster
 
     def security(self) -> ClientSecurity:
         """Return the credentials for every client of the cluster."""
         spec = get_cluster(self.cluster)
-        connections = [self.get_connection(name) if name else None for name in spec.connection_ids]
+        connections = [BaseHook.get_connection(name) if name else None for name in spec.connection_ids]
         prometheus = None
         if name := spec.prometheus_connection_id:
             with _unknown_without(name):
-                prometheus = _access(self.get_connection(name))
+                prometheus = _access(BaseHook.get_connection(name))
         return _security(*connections, prometheus=prometheus)
 
     async def asecurity(self) -> ClientSecurity:
         """The same for a trigger: the triggerer must not be called synchronously."""
         spec = get_cluster(self.cluster)
-        connections = [await self.aget_connection(name) if name else None for name in spec.connection_ids]
+        connections = [await BaseHook.aget_connection(name) if name else None for name in spec.connection_ids]
         prometheus = None
         if name := spec.prometheus_connection_id:
             with _unknown_without(name):
-                prometheus = _access(await self.aget_connection(name))
+                prometheus = _access(await BaseHook.aget_connection(name))
         return _security(*connections, prometheus=prometheus)
 
     def open(
@@ -80,9 +76,6 @@ class KafkaClusterHook(BaseHook):
     def open_to_read(self) -> AbstractContextManager[ClusterPorts]:
         """Open the ports without a run: nothing is stored, and every change is refused."""
         return open_ports_to_read(get_cluster(self.cluster), self.security(), ssh=self.ssh())
-
-    def get_conn(self) -> Any:
-        return self.security()
 
     def ssh(self) -> Callable[[str], SSHClient] | None:
         """Return how the hosts are reached; None without an SSH Connection (then by the worker's SSH configuration).
@@ -132,11 +125,6 @@ def _access(connection: Connection) -> PrometheusAccess:
 
 
 def _security(*connections: Connection | None, prometheus: PrometheusAccess | None) -> ClientSecurity:
-    from kafka_rollout.client.security.credentials import ConnectionSettings, use_connections
+    from kafka_rollout.client.security.credentials import use_connections
 
-    def read(found: Connection | None) -> ConnectionSettings | None:
-        if found is None:
-            return None
-        return ConnectionSettings(login=found.login, password=found.password, extra=found.extra_dejson)
-
-    return use_connections(*map(read, connections), prometheus=prometheus)
+    return use_connections(*(settings_of(one) if one else None for one in connections), prometheus=prometheus)

@@ -1,0 +1,1 @@
+"""Hooks for everybody's DAGs."""

@@ -1,0 +1,83 @@
+"""A Kafka cluster by the id of an Airflow Connection, without an inventory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseHook
+
+from kafka_rollout.base.errors import RolloutError, UserError
+from kafka_rollout.base.wording import count
+
+if TYPE_CHECKING:
+    from airflow.sdk import Connection
+    from confluent_kafka.admin import AdminClient
+
+    from kafka_rollout.client.security.client_security import ClientSecurity
+    from kafka_rollout.client.security.credentials import ConnectionSettings
+
+
+class KafkaClusterHook(BaseHook):
+    """A cluster by a Connection of type *Kafka cluster*, or of Airflow's Kafka provider.
+
+    Host and port are those of a broker; several brokers are in Host as `host:port,host:port`. The extra
+    `bootstrap.servers` comes first. Login and password are for SASL, the other settings of security are extras with
+    the names of librdkafka. Raises UserError for a Connection that cannot be used.
+    """
+
+    conn_name_attr = "kafka_cluster_conn_id"
+    default_conn_name = "kafka_cluster_default"
+    conn_type = "kafka_rollout"
+    hook_name = "Kafka cluster"
+
+    def __init__(self, kafka_cluster_conn_id: str = default_conn_name) -> None:
+        super().__init__()
+        self.kafka_cluster_conn_id = kafka_cluster_conn_id
+
+    def bootstrap_servers(self) -> str:
+        """Return `host:port` of one or more brokers, with commas."""
+        return _bootstrap_servers(self.get_connection(self.kafka_cluster_conn_id))
+
+    def security(self) -> ClientSecurity:
+        """Return the credentials."""
+        from kafka_rollout.client.security.credentials import use_connections
+
+        return use_connections(settings_of(self.get_connection(self.kafka_cluster_conn_id)), None, None)
+
+    def get_conn(self) -> AdminClient:
+        """Return a client of the cluster's administration; it connects at its first request."""
+        from confluent_kafka.admin import AdminClient
+
+        return AdminClient({"bootstrap.servers": self.bootstrap_servers(), **self.security().confluent()})
+
+    def test_connection(self) -> tuple[bool, str]:
+        """Return whether every node responds with these credentials, and what was seen: the button *Test*."""
+        from kafka_rollout.clusters.discovery import discover_cluster
+
+        try:
+            found = discover_cluster(self.bootstrap_servers(), self.security())
+        except RolloutError as error:
+            return False, str(error)
+        brokers = sum(node.is_broker for node in found.nodes)
+        controllers = sum(node.is_controller for node in found.nodes)
+        seen = f"Cluster {found.cluster_id}: {count(brokers, 'broker')}, {count(controllers, 'controller')}."
+        return not found.problems, " ".join([seen, *found.problems])
+
+
+def settings_of(connection: Connection) -> ConnectionSettings:
+    """Return what a Connection says about security."""
+    from kafka_rollout.client.security.credentials import ConnectionSettings
+
+    return ConnectionSettings(login=connection.login, password=connection.password, extra=connection.extra_dejson)
+
+
+def _bootstrap_servers(connection: Connection) -> str:
+    extra: Any = connection.extra_dejson
+    host = (extra.get("bootstrap.servers") if isinstance(extra, dict) else None) or connection.host
+    if not host:
+        raise UserError(
+            f"The Connection {connection.conn_id} names no broker.",
+            remedy="Write a broker into its fields Host and Port, or several as host:port,host:port into Host.",
+        )
+    host = str(host)
+    return host if ":" in host or not connection.port else f"{host}:{connection.port}"
