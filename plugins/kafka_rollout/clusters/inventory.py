@@ -54,6 +54,7 @@ from kafka_rollout.model.topology import (
     NEVER,
     NEWEST,
     NO_RUNTIME,
+    PRESETS,
     ClusterSpec,
     FeatureApproval,
     NodeSpec,
@@ -68,7 +69,6 @@ from kafka_rollout.releases.facts import Release
 _UNIQUE = ("id", "name", "broker_address", "controller_address", "prometheus_url", "jolokia_url")
 _NAME_LINE = re.compile(r"^[\"']?name[\"']?\s*:\s*[\"']?([\w-]+)[\"']?\s*(?:#|$)", re.MULTILINE)
 _HASHED = re.compile(r"(?<!\S)[HhRr](?![A-Za-z])")  # random and hashed fields, which croniter has and Airflow has not
-_PRESET = re.compile(r"@(hourly|daily|weekly|monthly|yearly)")
 
 
 def _as_text(value: object) -> object:
@@ -272,7 +272,7 @@ class ClusterEntry(_Strict):
         str,
         Field(
             description="when the coordinator logs are scanned: five cron fields (UTC), @hourly, @daily, @weekly "
-            "or never"
+            "(at a minute of the cluster's own, by night) or never"
         ),
     ] = DAILY
     release_overrides: Annotated[
@@ -314,7 +314,7 @@ class ClusterEntry(_Strict):
     @field_validator("scan_schedule")
     @classmethod
     def _is_a_schedule(cls, text: str) -> str:
-        if text == NEVER or _PRESET.fullmatch(text):
+        if text == NEVER or text in PRESETS:
             return text
         if len(text.split()) != 5 or _HASHED.search(text) or not croniter.is_valid(text):
             raise ValueError(f"'{text}' is not a schedule: write five cron fields, @hourly, @daily, @weekly or never")

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
+from hashlib import sha256
 from typing import Final, Literal
 
 from kafka_rollout.base.errors import RefusedError, UserError
@@ -18,6 +19,8 @@ AppliesTo = Literal["before_stop", "after_start"]
 FeatureApproval = Literal["always", "where_needed"]
 ALWAYS: Final = "always"
 DAILY = "@daily"
+PRESETS = {"@hourly": "{minute} * * * *", DAILY: "{minute} {hour} * * *", "@weekly": "{minute} {hour} * * 0"}
+_NIGHT_HOURS = 6  # from midnight UTC
 NEVER = "never"
 NEWEST = "newest"
 _BEFORE_PATH = re.compile(r"(-[A-Za-z]|[^/]*[=:,])?")  # for example -c, --config= or Dir::Etc=
@@ -280,7 +283,7 @@ class ClusterSpec:
     feature_approval: FeatureApproval = ALWAYS
     """Which changes of features need an approval: all, or those that Kafka cannot undo."""
     scan_schedule: str = DAILY
-    """A cron expression in UTC, a preset such as DAILY, or NEVER."""
+    """A cron expression in UTC, one of PRESETS, or NEVER."""
     release_overrides: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Release as text → configuration key → value, which the run sets with that release."""
     apache_releases: Mapping[str, str] = field(default_factory=dict)
@@ -298,6 +301,18 @@ class ClusterSpec:
     def pace(self, pace: Pace) -> PaceNumbers:
         """Return what a pace means in this cluster."""
         return self.paces.get(pace, PACES[pace])
+
+    @property
+    def scan_times(self) -> str:
+        """Return when the coordinator logs are scanned: five cron fields in UTC, or NEVER.
+
+        Of a preset, each cluster has a minute of its own, so that a fleet does not begin all its scans at once.
+        """
+        if self.scan_schedule not in PRESETS:
+            return self.scan_schedule
+        number = int.from_bytes(sha256(self.name.encode()).digest()[:4])
+        hour, minute = divmod(number % (60 * _NIGHT_HOURS), 60)
+        return PRESETS[self.scan_schedule].format(minute=minute, hour=hour)
 
     def node(self, node_id: int) -> NodeSpec:
         if (node := self._by_id.get(node_id)) is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -139,6 +140,19 @@ def test_a_cluster_says_when_it_is_scanned(tmp_path: Path, schedule: str) -> Non
     spec = load_cluster(write(tmp_path, inventory(scan_schedule=schedule)))
     assert spec.scan_schedule == schedule
     assert load_cluster(write(tmp_path, dump_cluster(spec), "again.yaml")) == spec
+
+
+@pytest.mark.parametrize(
+    ("schedule", "form"), [("@hourly", "M * * * *"), ("@daily", "M H * * *"), ("@weekly", "M H * * 0")]
+)
+def test_a_fleet_does_not_begin_all_its_scans_at_once(tmp_path: Path, schedule: str, form: str) -> None:
+    spec = load_cluster(write(tmp_path, inventory(scan_schedule=schedule)))
+    times = [replace(spec, name=f"cluster-{number}").scan_times for number in range(500)]
+    assert times == [replace(spec, name=f"cluster-{number}").scan_times for number in range(500)]
+    pattern = re.compile(re.escape(form).replace("M", "([0-9]|[1-5][0-9])").replace("H", "[0-5]"))
+    assert all(map(pattern.fullmatch, times)), times[:3]
+    assert max(Counter(times).values()) <= (20 if schedule == "@hourly" else 8)
+    assert {time.split()[0] for time in times} == {str(minute) for minute in range(60)}
 
 
 def test_a_relative_directory_counts_from_the_file(tmp_path: Path) -> None:

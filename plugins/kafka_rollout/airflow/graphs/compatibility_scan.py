@@ -62,10 +62,10 @@ def build_scan(cluster: ClusterSpec, releases: list[str]) -> DAG:
         doc_md=DOC.format(
             name=cluster.name,
             owner=escape_markdown(cluster.owner),
-            schedule=cluster.scan_schedule,
+            schedule=cluster.scan_times,
             check=cluster.check_release,
         ),
-        schedule=schedule_of(cluster.scan_schedule),
+        schedule=schedule_of(cluster.scan_times),
         catchup=False,
         max_active_runs=1,
         tags=[*TAGS, cluster.name],

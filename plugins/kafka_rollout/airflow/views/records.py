@@ -235,7 +235,7 @@ def scans_of(clusters: Mapping[str, ClusterSpec | UserError], settings: Settings
     found = []
     for cluster, inventory in clusters.items():
         try:
-            schedule = None if isinstance(inventory, UserError) else inventory.scan_schedule
+            schedule = None if isinstance(inventory, UserError) else inventory.scan_times
             scan = _scan_of(cluster, schedule, settings)
         except Exception as error:
             log.warning("The scans of cluster %s cannot be shown: %r", cluster, error)
