@@ -257,7 +257,7 @@ def scan_the_logs(page: Page, airflow: PrivateAirflow, run: Run, camera: Camera)
 def options(page: Page, airflow: PrivateAirflow, camera: Camera) -> None:
     """After the scan, older releases are open; an offline downgrade is the way to a lower level of combined nodes."""
     page.goto(f"{airflow.server.url}/kafka-rollout/downgrade?cluster=orders")
-    newest = page.get_by_role("article", name=re.compile("^Downgrade to 4.2"))
+    newest = page.get_by_role("rowgroup", name=re.compile("^Downgrade to 4.2"))
     expect(newest.first).to_contain_text("open")
     newest.first.locator("summary").first.click()
     offline = newest.first.get_by_role("region", name=re.compile("^Offline"))
