@@ -310,6 +310,8 @@ class FakeHost:
             return done_with(0, "".join(f"{name}={value}\n" for name, value in shown.items()), "")
         if "fib_trie" in line:
             return done_with(0, self._network((text or "").splitlines()), "")
+        if 'getent "$kind"' in line:
+            return done_with(0, "".join(f"{one}\n" for one in (text or "").splitlines() if one not in self.gone), "")
         if "getent ahosts" in line:
             return done_with(0, "".join(f"{2 * (name in self.unresolved)}\n" for name in (text or "").splitlines()), "")
         if line.startswith("systemctl cat "):
@@ -514,7 +516,10 @@ class FakeHost:
         """Every path exists but those that are `gone`, and /opt/kafka is the only link."""
         found = re.findall(r"for folder in (.*?); do", line)
         if not found:
-            return "".join(f"{number} + {path}\n" for number, path in enumerate(paths))
+            states = ("-" if path in self.gone else "+" if "." in posixpath.basename(path) else "d" for path in paths)
+            return "".join(
+                f"{number} {state} {path}\n" for number, (path, state) in enumerate(zip(paths, states, strict=True))
+            )
         folders = found[0].split()
         places = (
             f"{number} {turn} {'-.' if path in self.gone else '+='} {led}\n"

@@ -397,8 +397,10 @@ class HostState:
     unit_file: str = ""
     """The main file of the unit; empty: unknown."""
     start_conditions: tuple[str, ...] = ()
-    """The words of each ExecCondition=, ExecStartPre= and ExecStartPost= of the unit whose next result is unknown, and
-    which can keep the node from running (model/start_conditions.py)."""
+    """Commands of the unit and of scripts before Kafka whose next result is unknown, and which can keep the node from
+    running (model/start_conditions.py)."""
+    start_removals: tuple[tuple[str, str], ...] = ()
+    """Commands of a start or a stop that remove data of a log directory, each with this directory."""
     unresolved_listeners: tuple[str, ...] = ()
     """Host names in `listeners` of the node that the host cannot resolve."""
     moved_listeners: tuple[MovedListener, ...] = ()

@@ -19,8 +19,13 @@ UNIT_NOT_STARTABLE = FindingCode(
 START_CONDITION = FindingCode(
     "START-CONDITION",
     WARNING,
-    "A command of the unit (ExecCondition=, ExecStartPre=, ExecStartPost=), or a oneshot unit that it requires, "
-    "decides at each start whether the node runs after it. Its next result is unknown.",
+    "A command of the unit (ExecCondition=, ExecStartPre=, ExecStartPost=), of a script before Kafka, or a oneshot "
+    "unit that it requires, decides at each start whether the node runs after it. Its next result is unknown.",
+)
+START_REMOVES_DATA = FindingCode(
+    "START-REMOVES-DATA",
+    BLOCKER,
+    "A command of the unit or of its scripts removes a log directory, or data in it, at each start or stop of a node.",
 )
 UNIT_SETTINGS_UNKNOWN = FindingCode(
     "UNIT-SETTINGS-UNKNOWN",
@@ -46,6 +51,7 @@ CONTROLLER_UNRESOLVED = FindingCode(
 UNIT_START_CODES = (
     UNIT_NOT_STARTABLE,
     START_CONDITION,
+    START_REMOVES_DATA,
     LISTENER_UNRESOLVED,
     LISTENER_MOVED,
     CONTROLLER_UNRESOLVED,
@@ -91,12 +97,21 @@ def unit_start_findings(node: NodeSpec, host: HostState) -> Iterator[Finding]:
         shown = [hide_credentials(one) for one in host.start_conditions]
         yield START_CONDITION.found(
             f"{subject}, commands of {host.unit}",
-            f"{on} runs {few_quoted(shown)} at each start (ExecCondition=, "
-            f"ExecStartPre=, ExecStartPost=). If one fails, systemd does not start node {node.node_id}, or stops it "
-            "again. It is not known what they return then.",
-            "Check that what each of them asks, such as a token, a server or a mount, answers as at the last start. "
-            f"Correct what does not, or remove the command from {host.unit}.",
+            f"{on} runs {few_quoted(shown)} at each start (ExecCondition=, ExecStartPre=, ExecStartPost=, scripts "
+            f"before Kafka). If one fails, node {node.node_id} does not start, or systemd stops it again. It is not "
+            "known what they return then.",
+            "Check that what each of them asks, such as a token, a server or a mount, answers as at the last start, "
+            "and that what it copies or changes is there, as the start needs it. Correct what is not, or remove the "
+            f"command from {host.unit} or its script.",
             covers=shown,
+        )
+    for command, directory in host.start_removals:
+        yield START_REMOVES_DATA.found(
+            f"{subject}, {directory}",
+            f"{on} runs `{hide_credentials(command)}` when it starts or stops node {node.node_id}. It removes data of "
+            f"the log directory {directory}, and a rollback does not bring it back.",
+            f"Remove the command from {host.unit} or its script, and run `systemctl daemon-reload` as root on host "
+            f"{host.name}. Do not stop the node before that. Then plan again.",
         )
     for name in host.unresolved_listeners:
         yield LISTENER_UNRESOLVED.found(

@@ -101,6 +101,44 @@ def test_a_command_of_the_site_is_a_condition_of_the_start_and_one_that_prepares
     assert [command in one.sentence for one in conditions] == [True] * is_uncertain
 
 
+def test_what_such_a_command_needs_is_looked_at_on_the_host() -> None:
+    def of(command: str, **host: object) -> list[tuple[str, str]]:
+        line = f"ExecStartPre={COMMAND.format(command, 'no')}\n"
+        return shown(replace(FakeHost(jvm=f"env \narg java\narg -Da=b c\nshow {line}"), **host))
+
+    warning = [("START-CONDITION", "warning")]
+    assert of("/bin/chown -R kafka /srv/data") == []
+    assert of("/bin/chown -R kafka /srv/data", gone={"/srv/data"}) == warning
+    assert of("/bin/chown -R kafka /srv/data", gone={"passwd kafka"}) == warning
+    old, new = "1600000000/1600000000", "1700000000/1700000000"
+    copies = "/usr/bin/install -m 640 /etc/pki/host.p12 /etc/kafka/ks.p12"
+    started = (
+        "env \narg java\narg -Da=b c\nstarted 1650000000 0\nshow " + f"ExecStartPre={COMMAND.format(copies, 'no')}\n"
+    )
+    assert shown(FakeHost(jvm=started, changed={"/etc/pki/host.p12": old})) == []
+    assert shown(FakeHost(jvm=started, changed={"/etc/pki/host.p12": new})) == warning
+    assert shown(FakeHost(jvm=started)) == warning
+
+
+def test_a_wrapper_that_asks_before_kafka_is_a_condition() -> None:
+    wrapper = "/usr/local/bin/start-kafka"
+    host = FakeHost(command=f"{{ path={wrapper} ; argv[]={wrapper} ; ignore_errors=no }}")
+    lines = "exec /opt/kafka/bin/kafka-server-start.sh /etc/kafka/server.properties\n"
+    host.files[wrapper] = f"#!/bin/bash\nset -euo pipefail\nfetch keystore /etc/kafka/ks.p12\n{lines}"
+    conditions = [one for one in found(host) if one.code == "START-CONDITION"]
+    assert [one.covers for one in conditions] == [(f"{wrapper}: fetch keystore /etc/kafka/ks.p12",)]
+    host.files[wrapper] = f"#!/bin/bash\nset -e\nmkdir -p /var/log/kafka\n{lines}"
+    assert [one for one in found(host) if one.code == "START-CONDITION"] == []
+
+
+@pytest.mark.parametrize("setting", ["ExecStartPre", "ExecStartPost"])
+def test_a_command_that_removes_the_log_directory_blocks(setting: str) -> None:
+    line = f"{setting}={COMMAND.format('/bin/rm -rf /data', 'yes')}\n"
+    (blocker,) = found(FakeHost(jvm=f"env \narg java\narg -Da=b c\nshow {line}"))
+    assert (blocker.code, blocker.severity.value) == ("START-REMOVES-DATA", "blocker")
+    assert "`/bin/rm -rf /data` when it starts" in blocker.sentence
+
+
 def test_what_changed_in_the_unit_since_the_start_of_the_process_is_not_proved_by_it() -> None:
     unit, drop_in = "/etc/systemd/system/kafka.service", "/etc/systemd/system/kafka.service.d/hardening.conf"
     text = (

@@ -43,7 +43,6 @@ from kafka_rollout.model.jvm_options import NextOptions
 from kafka_rollout.model.log_directories import log_directories, metadata_directory
 from kafka_rollout.model.node_log import READ_LINES, can_be_read
 from kafka_rollout.model.quorum_addresses import names_of_controllers, names_of_listeners
-from kafka_rollout.model.start_conditions import find_conditions
 from kafka_rollout.model.starts import MAIN_CLASS, overrides_of
 from kafka_rollout.model.topology import NodeSpec, ServiceSpec
 from kafka_rollout.model.unit_settings import (
@@ -93,9 +92,11 @@ from kafka_rollout.nodes.runtimes.hosts.rights import (
     held_names,
 )
 from kafka_rollout.nodes.runtimes.hosts.security_labels import read_labels
+from kafka_rollout.nodes.runtimes.hosts.start_commands import read_start_commands
 from kafka_rollout.nodes.runtimes.hosts.start_paths import read_start_paths
 from kafka_rollout.nodes.runtimes.hosts.start_writes import read_start_writes
 from kafka_rollout.nodes.runtimes.hosts.stopped_units import read_stopped_units
+from kafka_rollout.nodes.runtimes.hosts.times import parse_times
 from kafka_rollout.nodes.runtimes.hosts.unit_environment import UnclearError, jvm_words, parse_file, parse_shown, put_in
 from kafka_rollout.nodes.runtimes.hosts.unit_mounts import read_unit_mounts
 from kafka_rollout.nodes.runtimes.hosts.unit_processes import LeftProcesses, left_command, parse_left
@@ -524,7 +525,14 @@ def read_host(
         can_start=unit.can_start is not False or unit.masked,
         is_transient=unit.is_transient is True,
         unit_file="" if unit.masked else unit.file,
-        start_conditions=find_conditions(_commands_of(options, "ExecCondition=", "ExecStartPre=", "ExecStartPost=")),
+        **read_start_commands(
+            commands,
+            node,
+            options,
+            start,
+            stop=(*unit.stop_commands, *unit.after_stop),
+            directories=log_directories(config),
+        ),
         **(resolved or ({},))[0],
         unknown_settings=find_unknown(settings or ()),
         newer_settings=find_unproved(settings or ()),
@@ -1122,12 +1130,6 @@ def _overrides_of(process: Sequence[str], options: UnitOptions, start: ScriptsOf
         for text in shown_commands(one)
     ]
     return next_overrides(process, written, start.wrapper_lines(options.variables))
-
-
-def parse_times(shown: str) -> dict[str, float]:
-    """Return path → the later time of its content and its inode (epoch s), as `stat` prints them for `%Y/%Z%n`."""
-    matches = filter(None, map(_TIMES.fullmatch, shown.splitlines()))
-    return {match[3]: max(float(match[1]), float(match[2])) for match in matches}
 
 
 def read_start_files(commands: HostCommands, node: NodeSpec, config: Mapping[str, str]) -> tuple[StartFile, ...]:
