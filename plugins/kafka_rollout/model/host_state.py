@@ -503,6 +503,8 @@ class HostState:
     """The options of the next start on each release; None: on any other one than the installed."""
     writers: tuple[str, ...] = ()
     """Commands of a start that write configuration_file as a whole, each after the script or unit that has it."""
+    writer_doubt: str = ""
+    """Why the next of them can write another configuration than the file has, as the end of a sentence; empty: none."""
     logging: Mapping[Release | None, LoggingFiles] = field(default_factory=dict)
     """The logging configurations that the start scripts take from the folders; without a file of the operator."""
     labels: Mapping[Release | None, Mapping[str, str]] = field(default_factory=dict)

@@ -13,6 +13,7 @@ import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from typing import NamedTuple
 
 from kafka_rollout.model.host_state import PlaceState
 
@@ -34,6 +35,8 @@ _WITH_VALUE = {
     "touch": ("-d", "-t", "--date"),
     "sed": ("-e", "--expression"),
 }
+_MAKES = frozenset({"cp", "install", "cat", "sed", "envsubst", "tee", "echo", "printf"})
+"""Programs that write a file from the files that they name, and from the environment."""
 _LONGEST_SLEEP_S = 30.0
 _SHELL = re.compile(r"\S*/(?:ba|da)?sh\s+(?:-\w+\s+)*?-\w*c\w*\s+(.*)", re.DOTALL)
 _SEPARATOR = re.compile(r"&&|\|\||\|&|[;\n|]|(?<![>&\d])&(?![&>])")
@@ -383,6 +386,65 @@ def _are_met(
 
     seen = {path: PlaceState.FOLDER if is_made(path) else state_of(path) for path in needs.places}
     return needs.owners <= {*owners} and all(seen[path] in states for path, states in needs.places.items())
+
+
+class Source(NamedTuple):
+    """From what a command makes a file."""
+
+    paths: tuple[str, ...]
+    is_copy: bool
+    """It has the content of the one file."""
+
+
+def source_of(command: str, path: str) -> Source | None:
+    """Return from what a line makes the file `path`; None: from something else than files that it names."""
+    shell = _SHELL.match(command)
+    line = shell[1].strip("'\"") if shell else command
+    name = posixpath.basename(path)
+    making = [found for found in _lists(line) if any(name in part for part, _ in found)]
+    parts = [_bare(part) for found in making for part, _ in found]
+    writing = [part for part in parts if _program(part) in _MAKES]
+    others = [part for part in parts if part not in writing and not _cannot_change(part)]
+    if not writing or others or any(re.search(r"[$`]", part.replace("${", "$")) for part in writing):
+        return None
+    paths = dict.fromkeys(one for part in writing for one in _read_by(part))
+    paths.pop(path, None)
+    plain = len(writing) == 1 and _program(writing[0]) in ("cp", "install", "cat")
+    return Source(tuple(paths), plain and len(paths) == 1 and "<<" not in writing[0])
+
+
+def _cannot_change(part: str) -> bool:
+    return _program(part) in (
+        "exec",
+        "chmod",
+        "chown",
+        "chgrp",
+        "mkdir",
+        "cd",
+        "test",
+        "[",
+        "set",
+        "true",
+        "kafka-server-start.sh",
+    )
+
+
+def _read_by(part: str) -> Iterator[str]:
+    """Yield the absolute paths that a command reads."""
+    yield from re.findall(r"(?<!<)<\s*[\"']?(/[^\s\"'<>|&;]+)", part)
+    try:
+        words = shlex.split(_REDIRECTION.sub(" ", part))[1:]
+    except ValueError:
+        words = part.split()[1:]
+    program = _program(part)
+    options, others = _split(program, words)
+    if program == "sed":
+        others = others if "-e" in options or "--expression" in options else others[1:]
+    elif program in ("cp", "install"):
+        others = others[:-1]
+    elif program in ("tee", "echo", "printf"):
+        others = []
+    yield from (one for one in others if one.startswith("/"))
 
 
 def find_removals(

@@ -415,9 +415,9 @@ CONFIGURATION_NOT_READ = FindingCode(
 )
 CONFIGURATION_REWRITTEN = FindingCode(
     "CONFIGURATION-REWRITTEN",
-    WARNING,
-    "A start of the node writes configuration_file, into which the run writes lines while the node is stopped.",
-    "Write these lines into the template that the start uses, too. The gate after the start fails without them.",
+    (BLOCKER, WARNING),
+    "A start of the node writes configuration_file, into which the run writes lines while the node is stopped. A "
+    "blocker if the start can write another configuration than the file has now, which is the one that was checked.",
 )
 JAVA_CHANGED = FindingCode(
     "JAVA-CHANGED", WARNING, "The next start of a node runs another Java than its process, also that of a rollback."
@@ -855,9 +855,24 @@ def _configuration_findings(node: NodeSpec, host: HostState, changed: Collection
             f"A start of node {node.node_id} writes {node.service.configuration_file} on host {host.name} "
             f"({few(host.writers, limit=2)}), so it loses the lines of the plan that its template does not have: "
             f"{few(sorted(changed), limit=_SHOWN)}.",
+            "Write these lines into the template that the start uses, too. The gate after the start fails without "
+            "them.",
+            severity=WARNING,
         )
     if node.service is None:
         return
+    if host.writer_doubt:
+        yield CONFIGURATION_REWRITTEN.found(
+            f"node {node.node_id}, next configuration",
+            f"The next start of node {node.node_id} writes {node.service.configuration_file} on host {host.name} "
+            f"({few(host.writers, limit=2)}), and {host.writer_doubt}. The node can start with another node.id, other "
+            "log directories or other access rules than those that the plan has checked.",
+            f"Write the file outside of the start, such as by the tool that deploys {host.unit}, and remove the "
+            "command from the start. If only a template or an environment is newer, compare what it makes with the "
+            f"file, and restart the node by `systemctl restart {host.unit}` when its gates allow a stop. Then plan "
+            "again.",
+            severity=BLOCKER,
+        )
     # Without a process, the unit alone shows the file.
     start = arguments.index(MAIN_CLASS) + 1 if MAIN_CLASS in arguments else len(arguments)
     read = (*arguments[start:], "")[0]

@@ -14,8 +14,10 @@ from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands
 from kafka_rollout.nodes.runtimes.hosts.file_writers import find_writers
 from kafka_rollout.nodes.runtimes.hosts.option_sources import UnitOptions, read_next_start
 from kafka_rollout.planning.findings.hosts import host_problems
+from tests.fakes.host import FakeHost
 from tests.unit.builders import SEPARATE, catalogue
 from tests.unit.nodes.runtimes.test_option_sources import NEW, OLD, Host
+from tests.unit.nodes.runtimes.test_service import NODE, runtime_on
 
 FILE = "/etc/kafka/server.properties"
 WRITES = [
@@ -115,6 +117,54 @@ def test_a_wrapper_and_the_start_script_of_the_next_release_are_read(host: HostW
     host.command = str(wrapper)
     assert host.writers() == ()
     assert host.writers(CONFIG=FILE) == (f"{wrapper}: envsubst < x > $CONFIG",)
+
+
+TEMPLATE = f"{FILE}.tmpl"
+OLD_FILE, NEW_FILE = "1600000000/1600000000", "1700000000/1700000000"
+
+
+def doubt(line: str, *, changed: dict[str, str] | None = None, template: str = "node.id=7\n") -> list[str]:
+    """Return the findings of a node whose wrapper has the line, and which was started between the two times."""
+    wrapper = "/usr/local/bin/start-kafka"
+    host = FakeHost(
+        command=f"{{ path={wrapper} ; argv[]={wrapper} ; ignore_errors=no }}",
+        jvm="env \narg java\narg -Da=b c\nstarted 1650000000 0\n",
+        changed={wrapper: OLD_FILE, "/etc/systemd/system/kafka.service": OLD_FILE, **(changed or {})},
+    )
+    host.files[TEMPLATE] = template
+    host.files[wrapper] = f"#!/bin/sh\n{line}\nexec /opt/kafka/bin/kafka-server-start.sh {FILE}\n"
+    state = runtime_on(host).host(NODE, [NEW])
+    problems = host_problems(replace(SEPARATE, nodes=(NODE,)), catalogue(), {NODE.node_id: state}, (NEW,))
+    return [f"{one.severity} {one.sentence}" for one in problems if one.code == "CONFIGURATION-REWRITTEN"]
+
+
+@pytest.mark.parametrize(
+    "line", [f"cp {TEMPLATE} {FILE}", f"sed 's/@ID@/1/' {TEMPLATE} > {FILE}", f"T={TEMPLATE}\nenvsubst < $T > {FILE}"]
+)
+def test_a_template_that_is_newer_than_the_process_blocks(line: str) -> None:
+    (told,) = doubt(line, changed={TEMPLATE: NEW_FILE})
+    assert told.startswith("blocker The next start of node 1 writes")
+    assert f"{TEMPLATE} can be newer than the process" in told
+    assert len(doubt(line)) == 1  # its time is unknown
+    assert doubt(line, changed={TEMPLATE: OLD_FILE}) == []
+
+
+def test_a_script_or_unit_that_makes_the_configuration_and_is_newer_blocks() -> None:
+    line = f"cat > {FILE} <<END\nnode.id=1\nEND"
+    assert doubt(line) == []
+    for path in ("/usr/local/bin/start-kafka", "/etc/systemd/system/kafka.service"):
+        assert len(doubt(line, changed={path: NEW_FILE})) == 1
+
+
+def test_a_newer_copy_of_the_same_lines_does_not_block() -> None:
+    same = "# made by us\nnode.id=1\nlog.dirs=/data\n"
+    assert doubt(f"install -m 640 {TEMPLATE} {FILE}", changed={TEMPLATE: NEW_FILE}, template=same) == []
+
+
+@pytest.mark.parametrize("line", [f"render | tee {FILE}", f"curl -s https://config > {FILE}", f"echo $(id) > {FILE}"])
+def test_a_program_whose_output_is_unknown_blocks(line: str) -> None:
+    (told,) = doubt(line)
+    assert "writes is unknown" in told
 
 
 def test_a_secret_in_such_a_command_is_not_shown(host: HostWithCommands) -> None:

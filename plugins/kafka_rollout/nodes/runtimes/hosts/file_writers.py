@@ -7,13 +7,21 @@ ExecStartPre= or a script around the start script can make the configuration fro
 
 from __future__ import annotations
 
+import math
 import posixpath
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from kafka_rollout.base.wording import few
+from kafka_rollout.formats.files import server_properties
 from kafka_rollout.model.node_log import hide_credentials
-from kafka_rollout.nodes.runtimes.hosts.option_sources import ScriptScope
+from kafka_rollout.model.start_conditions import source_of
+from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, service_of
+from kafka_rollout.nodes.runtimes.hosts.option_sources import ScriptScope, ScriptsOfStart, UnitOptions
 from kafka_rollout.nodes.runtimes.hosts.text_files import TextFile
+from kafka_rollout.nodes.runtimes.hosts.times import read_times
+from kafka_rollout.nodes.runtimes.hosts.unit_environment import put_in
 
 _SHOWN = 160
 _WORD = r"((?:\"[^\"]*\"|'[^']*'|\$\{[^}]*\}|[^\s;&|<>()\"'`])+)"
@@ -24,13 +32,58 @@ _TEMPLATE = re.compile(rf"-template[=\s]\s*['\"]?[^\s:'\"]+:{_WORD}")
 
 
 def find_writers(texts: Sequence[TextFile], variables: Mapping[str, str], path: str) -> tuple[str, ...]:
-    """Return the commands that write the file `path`, each after the path of its text. `variables`: of the unit.
+    """Return the commands that write the file `path`, each after the path of its text. `variables`: of the unit."""
+    found = (f"{text.path}: {hide_credentials(line)[:_SHOWN]}" for text, line in _writers(texts, variables, path))
+    return tuple(dict.fromkeys(found))
+
+
+def read_doubt(
+    commands: HostCommands,
+    node: NodeSpec,
+    unit: UnitOptions,
+    start: ScriptsOfStart,
+    *,
+    unit_files: Iterable[str],
+    config: Mapping[str, str],
+) -> str:
+    """Return why the next start can write another configuration than the file has, as the end of a sentence; empty if
+    it writes none, or the same as it did: what it makes it from is older than the process, or is the same text.
+
+    `unit_files`: those of the unit. `config`: that of the node, with its command line.
+    """
+    path = service_of(node).configuration_file
+    lines = [line for text in start.wrappers for line in text.lines]
+    values = dict(zip(lines, start.wrapper_lines(unit.variables), strict=True))
+    doubts = []
+    for text, line in _writers(start.texts, unit.variables, path):
+        source = source_of(put_in(values.get(line, line), unit.variables), path)
+        script = [text.path] if text.path.startswith("/") else []
+        if source is None:
+            doubts.append(f"what `{hide_credentials(line)[:_SHOWN]}` writes is unknown")
+        elif not (source.is_copy and _is_same(commands, node, source.paths[0], config)):
+            inputs = [*source.paths, *script, *unit_files, *unit.files]
+            times = read_times(commands, node, inputs)
+            started = math.inf if unit.started is None else unit.started
+            newer = [one for one in inputs if times.get(one, math.inf) >= started or unit.started is None]
+            doubts += [f"{one} can be newer than the process" for one in dict.fromkeys(newer)]
+    return few(list(dict.fromkeys(doubts)), limit=3) if doubts else ""
+
+
+def _is_same(commands: HostCommands, node: NodeSpec, path: str, config: Mapping[str, str]) -> bool:
+    """Return whether a file has the lines of the configuration, and no others."""
+    done = commands.run(node, ["cat", path])
+    found = server_properties.parse(done.content) if done.code == 0 else {}
+    return bool(found) and found == config
+
+
+def _writers(texts: Sequence[TextFile], variables: Mapping[str, str], path: str) -> list[tuple[TextFile, str]]:
+    """Return the lines that write the file, each after its text.
 
     A variable that is set nowhere can have each value, if the name of the file is beside it.
     """
     lines = [(text, line) for text in texts for line in text.lines if _may_write(line)]
     if not lines:
-        return ()
+        return []
     known, open_ = (ScriptScope(texts, variables, is_whole=is_whole) for is_whole in (True, False))
 
     name = _name_of(path)
@@ -46,12 +99,7 @@ def find_writers(texts: Sequence[TextFile], variables: Mapping[str, str], path: 
         is_relative = plain[:1] not in ("/", "$", "~")
         return _name_of(plain) == name and (is_relative or re.fullmatch(open_.pattern(plain), path) is not None)
 
-    found = (
-        f"{text.path}: {hide_credentials(line)[:_SHOWN]}"
-        for text, line in lines
-        if any(is_path(word, sources) for word, sources in _targets(line))
-    )
-    return tuple(dict.fromkeys(found))
+    return [(text, line) for text, line in lines if any(is_path(word, sources) for word, sources in _targets(line))]
 
 
 def _may_write(line: str) -> bool:

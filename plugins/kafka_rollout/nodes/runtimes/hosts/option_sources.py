@@ -134,6 +134,8 @@ class UnitOptions:
     """ExecSearchPath, which is PATH if the environment has none."""
     commands: tuple[str, ...] = ()
     """ExecStart, ExecStartPre, ExecStartPost and ExecCondition, as systemd shows them."""
+    files: tuple[str, ...] = ()
+    """Those of EnvironmentFile= that exist, or can exist."""
     started: int | None = None
     """When its process was started (epoch seconds of the host); None: unknown."""
 

@@ -66,7 +66,7 @@ from kafka_rollout.nodes.runtimes.hosts.commands import (
     shown_with_errors,
     unusable,
 )
-from kafka_rollout.nodes.runtimes.hosts.file_writers import find_writers
+from kafka_rollout.nodes.runtimes.hosts.file_writers import find_writers, read_doubt
 from kafka_rollout.nodes.runtimes.hosts.installing import is_pinned, is_provided, read_held
 from kafka_rollout.nodes.runtimes.hosts.java_processes import read_java_processes
 from kafka_rollout.nodes.runtimes.hosts.link_users import read_link_users
@@ -585,6 +585,14 @@ def read_host(
         overrides=frozenset(_overrides_of(facts.arguments, options, start)),
         changed_java=(java.of_process, java.paths[0]) if java.has_changed else None,
         writers=find_writers(start.texts, options.variables, service.configuration_file),
+        writer_doubt=read_doubt(
+            commands,
+            node,
+            options,
+            start,
+            unit_files=dict.fromkeys(one.file or unit.file for one in settings or () if one.file or unit.file),
+            config=config,
+        ),
         logging=read_logging_files(commands, node, releases or (None,), facts.arguments),
         labels=read_labels(commands, node, folders),
         environment_names=environment_names(config),
@@ -1071,6 +1079,7 @@ def read_unit_options(commands: HostCommands, node: NodeSpec) -> UnitOptions:
         unknown=unknown,
         search=next((line[20:] for line in lines if line.startswith("show ExecSearchPath=")), "").replace(" ", ":"),
         commands=tuple(line.removeprefix("show ") for line in lines if line.startswith(_SHOWN_COMMANDS)),
+        files=(*(line[4:] for line in lines if line.startswith("end ")), *(path for _, path in unread)),
         started=started,
     )
 
