@@ -511,6 +511,10 @@ class HostState:
     """Release → file of its folder → SELinux type; None: of the running one. Empty if SELinux enforces nothing."""
     environment_names: frozenset[str] = frozenset()
     """The variables that the configuration takes from the environment of the process."""
+    environment_gone: tuple[str, ...] = ()
+    """Those of them that neither the unit nor a script of the next start sets."""
+    environment_newer: tuple[str, ...] = ()
+    """Files that set the others, and which can be newer than the process."""
     unknown: tuple[str, ...] = ()
     """What the host did not report."""
 

@@ -30,6 +30,11 @@ class UnitSetting:
     is_newer: bool = False
     """Its file was changed after the process was started, or can have been: the process does not prove it."""
 
+    @property
+    def is_of_folder(self) -> bool:
+        """It is no line, but says that files of a folder with drop-ins came or went."""
+        return self.file.endswith(".d")
+
     def __str__(self) -> str:
         return f"{self.name}={self.value}" if self.name else self.value
 
@@ -175,14 +180,16 @@ def find_unknown(settings: Iterable[UnitSetting]) -> tuple[str, ...]:
         else:  # it empties all conditions, or all assertions
             prefix = next((each for each in _PREFIXES if one.name.startswith(each)), "")
             found = [each for each in found if not (each.name.startswith(prefix) if prefix else each.name == one.name)]
-    return tuple(dict.fromkeys(str(one) for one in found if not _is_known(one)))
+    return tuple(dict.fromkeys(str(one) for one in found if not (_is_known(one) or one.is_of_folder)))
 
 
 def find_unproved(settings: Iterable[UnitSetting]) -> tuple[str, ...]:
     """Return the settings that only the process proves, and which can be newer than it, each as `Name=value`."""
     by_process = frozenset(name for why in _PROVED_BY_PROCESS for name in _KNOWN[why])
     newer = [one for one in settings if one.is_newer and one.section in _READ_SECTIONS and one.value]
-    names = by_process | {one.name for one in newer if _LIMITS.fullmatch(one.name) and not one.name.startswith("X-")}
+    names = (
+        by_process | {""} | {one.name for one in newer if _LIMITS.fullmatch(one.name) and not one.name.startswith("X-")}
+    )
     return tuple(dict.fromkeys(str(one) for one in newer if one.name in names))
 
 

@@ -32,6 +32,12 @@ UNIT_SETTINGS_UNKNOWN = FindingCode(
     WARNING,
     "The unit of a node has settings that no check reads, and that can decide whether and with what systemd starts it.",
 )
+ENVIRONMENT_GONE = FindingCode(
+    "ENVIRONMENT-GONE",
+    (BLOCKER, WARNING),
+    "The configuration of a node takes a variable from its environment (`${env:NAME}`) that the next start does not "
+    "have. A warning if a file that sets such variables can be newer than the process.",
+)
 LISTENER_UNRESOLVED = FindingCode(
     "LISTENER-UNRESOLVED",
     BLOCKER,
@@ -52,6 +58,7 @@ UNIT_START_CODES = (
     UNIT_NOT_STARTABLE,
     START_CONDITION,
     START_REMOVES_DATA,
+    ENVIRONMENT_GONE,
     LISTENER_UNRESOLVED,
     LISTENER_MOVED,
     CONTROLLER_UNRESOLVED,
@@ -112,6 +119,28 @@ def unit_start_findings(node: NodeSpec, host: HostState) -> Iterator[Finding]:
             f"the log directory {directory}, and a rollback does not bring it back.",
             f"Remove the command from {host.unit} or its script, and run `systemctl daemon-reload` as root on host "
             f"{host.name}. Do not stop the node before that. Then plan again.",
+        )
+    if host.environment_gone:
+        names = few(host.environment_gone)
+        yield ENVIRONMENT_GONE.found(
+            f"{subject}, environment",
+            f"The configuration of node {node.node_id} takes {names} from the environment (`${{env:NAME}}`), and "
+            f"neither {on} nor a script of its start sets {names}. The next start ends with an error, also after a "
+            "rollback.",
+            f"Set these variables in the environment of {host.unit}, with the values that the process has, or write "
+            "the values into the configuration. Then plan again.",
+            severity=BLOCKER,
+        )
+    if host.environment_newer:
+        names, files = few(sorted(host.environment_names)), few(host.environment_newer)
+        yield ENVIRONMENT_GONE.found(
+            f"{subject}, changed environment",
+            f"The configuration of node {node.node_id} takes {names} from the environment (`${{env:NAME}}`), and "
+            f"{files} on host {host.name} can be newer than its process. The next start can have other values.",
+            "Compare the values in these files with those of the process (/proc/PID/environ). If they are the same, no "
+            "action is needed: the approval of the plan accepts them.",
+            severity=WARNING,
+            covers=host.environment_newer,
         )
     for name in host.unresolved_listeners:
         yield LISTENER_UNRESOLVED.found(

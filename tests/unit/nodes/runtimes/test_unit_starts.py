@@ -156,6 +156,38 @@ def test_what_changed_in_the_unit_since_the_start_of_the_process_is_not_proved_b
     assert unread.covers == ("LimitNOFILE=100000", "Type=simple")
 
 
+def test_a_drop_in_that_is_gone_leaves_no_setting_proved() -> None:
+    unit, folder = "/etc/systemd/system/kafka.service", "/etc/systemd/system/kafka.service.d"
+    text = f"# {unit}\n[Service]\nMemoryDenyWriteExecute=yes\nExecStart=/x\n"
+    started = int(runtime_on(FakeHost()).unit(NODE).started_at or 0)
+    older, newer = f"{started}/{started}", f"{started + 1}/{started + 1}"
+    host = FakeHost(unit_text=text, changed={unit: older, folder: newer})
+    (warning,) = found(host)
+    assert (warning.code, warning.severity.value) == ("UNIT-SETTINGS-UNKNOWN", "warning")
+    assert warning.covers == (f"(a file was added to {folder}, or removed)", "MemoryDenyWriteExecute=yes")
+    assert found(replace(host, changed={unit: older, folder: older})) == []
+    assert found(replace(host, changed={unit: older})) == []
+
+
+def test_a_variable_of_the_configuration_that_the_next_start_does_not_have_blocks() -> None:
+    unit = "/etc/systemd/system/kafka.service"
+    provider = "org.apache.kafka.common.config.provider.EnvVarConfigProvider"
+    old, new = "1600000000/1600000000", "1700000000/1700000000"
+
+    def of(environment: str, time: str) -> list[tuple[str, str]]:
+        host = FakeHost(jvm=f"env {environment}\narg java\narg -Da=b c\nstarted 1650000000 0\n", changed={unit: time})
+        host.files[CONFIGURATION] = (
+            f"node.id=1\nlog.dirs=/data\nconfig.providers=env\nconfig.providers.env.class={provider}\n"
+            "broker.rack=${env:RACK}\n"
+        )
+        return [one for one in shown(host) if one[0] == "ENVIRONMENT-GONE"]
+
+    assert of("", old) == [("ENVIRONMENT-GONE", "blocker")]
+    assert of("RACK=a", old) == []
+    assert of("RACK=b", new) == [("ENVIRONMENT-GONE", "warning")]
+    assert of("\nunread 1600000000 /etc/default/kafka", old) == [("ENVIRONMENT-GONE", "warning")]
+
+
 def test_a_name_of_a_listener_that_the_host_has_forgotten_stops_the_plan() -> None:
     listeners = "listeners=OLD://broker-old.corp:9092,NEW://broker.corp:9093,ALL://:9094,ONE://10.0.0.1:9095"
     host = FakeHost(unresolved=["broker-old.corp"])

@@ -19,7 +19,7 @@ _WORD = re.compile(r'"((?:[^"\\]|\\.)*)"(?=\s|$)|([^\s"]+)(?=\s|$)')
 _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[0-7]{3}|.)")
 _CONTROL = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "s": " "}
 _VARIABLE = re.compile(r"(?<!\$)\$\{([A-Za-z_]\w*)\}|(?<!\$)\$([A-Za-z_]\w*)")
-_OF_SYSTEMD = re.compile(r"HOME|USER|LOGNAME|SHELL|PATH|LANG|[A-Z]+_DIRECTORY|[A-Z]+_(?:ID|PID)|MAINPID|JOURNAL_STREAM")
+OF_SYSTEMD = re.compile(r"HOME|USER|LOGNAME|SHELL|PATH|LANG|[A-Z]+_DIRECTORY|[A-Z]+_(?:ID|PID)|MAINPID|JOURNAL_STREAM")
 _OTHER = re.compile(r"KAFKA_\w*OPTS")
 OF_KAFKA = (
     *("KAFKA_HEAP_OPTS", "KAFKA_JVM_PERFORMANCE_OPTS", "KAFKA_GC_LOG_OPTS"),
@@ -152,7 +152,7 @@ def put_in(text: str, variables: Mapping[str, str], *, is_whole: bool = False) -
 
     def value(match: re.Match[str]) -> str:
         name = match[1] or match[2]
-        return variables.get(name, "" if is_whole and not _OF_SYSTEMD.fullmatch(name) else match[0])
+        return variables.get(name, "" if is_whole and not OF_SYSTEMD.fullmatch(name) else match[0])
 
     return _VARIABLE.sub(value, text)
 

@@ -92,12 +92,20 @@ from kafka_rollout.nodes.runtimes.hosts.rights import (
     held_names,
 )
 from kafka_rollout.nodes.runtimes.hosts.security_labels import read_labels
+from kafka_rollout.nodes.runtimes.hosts.shell_lines import assignments
 from kafka_rollout.nodes.runtimes.hosts.start_commands import read_start_commands
 from kafka_rollout.nodes.runtimes.hosts.start_paths import read_start_paths
 from kafka_rollout.nodes.runtimes.hosts.start_writes import read_start_writes
 from kafka_rollout.nodes.runtimes.hosts.stopped_units import read_stopped_units
-from kafka_rollout.nodes.runtimes.hosts.times import parse_times
-from kafka_rollout.nodes.runtimes.hosts.unit_environment import UnclearError, jvm_words, parse_file, parse_shown, put_in
+from kafka_rollout.nodes.runtimes.hosts.times import parse_times, read_times
+from kafka_rollout.nodes.runtimes.hosts.unit_environment import (
+    OF_SYSTEMD,
+    UnclearError,
+    jvm_words,
+    parse_file,
+    parse_shown,
+    put_in,
+)
 from kafka_rollout.nodes.runtimes.hosts.unit_mounts import read_unit_mounts
 from kafka_rollout.nodes.runtimes.hosts.unit_processes import LeftProcesses, left_command, parse_left
 from kafka_rollout.nodes.runtimes.hosts.unit_stops import read_unit_stop
@@ -132,6 +140,8 @@ _NAMES = {"i": "the attribute i (immutable)", "a": "the attribute a (append only
 _FEW_FILES, _FILES_OF_PACKAGE = 20, 1000
 _PACKAGE_FOLDERS = "/var/lib /var/cache"
 """Where package managers keep their state, and what they download."""
+_PLACES = ("/etc/systemd/system", "/run/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system")
+"""Where systemd finds drop-ins of a unit."""
 _UNIT_FILES = frozenset({"FragmentPath", "DropInPaths", "EnvironmentFiles"})
 _TIMES = re.compile(r"(\d+)/(\d+)(/.+)")
 _UNKNOWN_DIRECTORY = "/unknown-directory"  # of a node whose directories a config provider has
@@ -596,6 +606,14 @@ def read_host(
         logging=read_logging_files(commands, node, releases or (None,), facts.arguments),
         labels=read_labels(commands, node, folders),
         environment_names=environment_names(config),
+        **_read_variables(
+            commands,
+            node,
+            environment_names(config),
+            options,
+            start,
+            unit_files=dict.fromkeys(one.file or unit.file for one in settings or () if one.file or unit.file),
+        ),
         unknown=tuple(what for what, is_unknown in unknown.items() if is_unknown),
     )
 
@@ -880,6 +898,40 @@ def _commands_of(options: UnitOptions, *settings: str) -> tuple[str, ...]:
     return tuple(put_in(command, options.variables) for command in found)
 
 
+class _Variables(TypedDict):
+    """Fields of HostState."""
+
+    environment_gone: tuple[str, ...]
+    environment_newer: tuple[str, ...]
+
+
+def _read_variables(
+    commands: HostCommands,
+    node: NodeSpec,
+    names: Collection[str],
+    options: UnitOptions,
+    start: ScriptsOfStart,
+    *,
+    unit_files: Iterable[str],
+) -> _Variables:
+    """Return what the next start has of the variables in a configuration. `unit_files`: those of the unit."""
+    of_scripts = {name for text in start.texts for line in text.lines for name, _ in assignments(line)}
+    known = {*options.variables, *of_scripts} | {name for name in names if OF_SYSTEMD.fullmatch(name)}
+    files = [*unit_files, *options.files] if names else []
+    times = read_times(commands, node, files)
+    gone = tuple(sorted({*names} - known))
+    is_certain = options.is_whole and all(not one.unread for one in start.options.values())
+    files += ["a part of the environment that the SSH user cannot read"] if gone and not is_certain else []
+    return {
+        "environment_gone": gone if is_certain else (),
+        "environment_newer": tuple(
+            file
+            for file in dict.fromkeys(files)
+            if options.started is None or times.get(file, math.inf) >= options.started
+        ),
+    }
+
+
 def _read_settings(commands: HostCommands, node: NodeSpec, unit: UnitState) -> tuple[UnitSetting, ...]:
     """Raises TransientError or RefusedError if the host does not show the files of the unit."""
     service = service_of(node)
@@ -893,9 +945,15 @@ def _read_settings(commands: HostCommands, node: NodeSpec, unit: UnitState) -> t
     settings = tuple(parse_settings(done.out))
     if unit.started_at is None or not (files := tuple(dict.fromkeys(one.file or unit.file for one in settings))):
         return settings
-    times = parse_times(commands.run(node, ["stat", "--dereference", "--format=%Y/%Z%n", *files]).out)
+    folders = [f"{place}/{name}.d" for place in _PLACES for name in (service.unit, "service")]
+    times = read_times(commands, node, [*files, *folders])
     older = {file for file in files if times.get(file, math.inf) <= unit.started_at}
-    return tuple(replace(one, is_newer=(one.file or unit.file) not in older) for one in settings)
+    changed = [one for one in folders if times.get(one, -math.inf) > unit.started_at]
+    # What a drop-in that is gone had set can be in any line of the others, or in none.
+    return (
+        *(replace(one, is_newer=bool(changed) or (one.file or unit.file) not in older) for one in settings),
+        *(UnitSetting("Unit", "", f"(a file was added to {one}, or removed)", one, is_newer=True) for one in changed),
+    )
 
 
 def _denied(
