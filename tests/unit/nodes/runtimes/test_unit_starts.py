@@ -178,13 +178,14 @@ def test_a_variable_of_the_configuration_that_the_next_start_does_not_have_block
         host = FakeHost(jvm=f"env {environment}\narg java\narg -Da=b c\nstarted 1650000000 0\n", changed={unit: time})
         host.files[CONFIGURATION] = (
             f"node.id=1\nlog.dirs=/data\nconfig.providers=env\nconfig.providers.env.class={provider}\n"
-            "broker.rack=${env:RACK}\n"
+            "broker.rack=${env:RACK}${env:NODE_ID}\n"
         )
         return [one for one in shown(host) if one[0] == "ENVIRONMENT-GONE"]
 
     assert of("", old) == [("ENVIRONMENT-GONE", "blocker")]
-    assert of("RACK=a", old) == []
-    assert of("RACK=b", new) == [("ENVIRONMENT-GONE", "warning")]
+    assert of("RACK=a NODE_ID=1", old) == []
+    assert of("RACK=a", old) == [("ENVIRONMENT-GONE", "blocker")]
+    assert of("RACK=b NODE_ID=1", new) == [("ENVIRONMENT-GONE", "warning")]
     assert of("\nunread 1600000000 /etc/default/kafka", old) == [("ENVIRONMENT-GONE", "warning")]
 
 

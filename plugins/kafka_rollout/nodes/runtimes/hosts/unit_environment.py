@@ -19,7 +19,10 @@ _WORD = re.compile(r'"((?:[^"\\]|\\.)*)"(?=\s|$)|([^\s"]+)(?=\s|$)')
 _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[0-7]{3}|.)")
 _CONTROL = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "s": " "}
 _VARIABLE = re.compile(r"(?<!\$)\$\{([A-Za-z_]\w*)\}|(?<!\$)\$([A-Za-z_]\w*)")
-OF_SYSTEMD = re.compile(r"HOME|USER|LOGNAME|SHELL|PATH|LANG|[A-Z]+_DIRECTORY|[A-Z]+_(?:ID|PID)|MAINPID|JOURNAL_STREAM")
+OF_SYSTEMD = re.compile(
+    r"HOME|USER|LOGNAME|SHELL|PATH|LANG|(?:RUNTIME|STATE|CACHE|LOGS|CONFIGURATION|CREDENTIALS)_DIRECTORY|INVOCATION_ID|"
+    r"SYSTEMD_EXEC_PID|EXEC_PID|MANAGERPID|MAINPID|JOURNAL_STREAM"
+)
 _OTHER = re.compile(r"KAFKA_\w*OPTS")
 OF_KAFKA = (
     *("KAFKA_HEAP_OPTS", "KAFKA_JVM_PERFORMANCE_OPTS", "KAFKA_GC_LOG_OPTS"),
