@@ -26,7 +26,9 @@ def test_a_request_is_repeated_with_its_text_when_a_node_is_lost_since(
     reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = Asked(what=ApprovalOf.FINALIZE, task_id="approve_finalize", record_id="1", text=TEXT, options=(), users=())
-    ports = SimpleNamespace(cluster=SimpleNamespace(approvers=()), run=SimpleNamespace(events=lambda: (asked,)))
+    ports = SimpleNamespace(
+        cluster=SimpleNamespace(approvers=()), run=SimpleNamespace(events=lambda: (asked,), number=1)
+    )
     shown: list[Question] = []
 
     def ask(context: Any, of: Any, question: Question, **_: Any) -> None:

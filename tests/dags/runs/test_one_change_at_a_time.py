@@ -14,6 +14,7 @@ import pytest
 
 from kafka_rollout.base.errors import RolloutError
 from kafka_rollout.base.lease import NEWEST_CALL
+from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.base.time_limits import LEASE_S
 from kafka_rollout.cli import app as cli
 from kafka_rollout.cli import run as cli_run
@@ -61,7 +62,7 @@ def command(runs: FakeRuns, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
 
     @contextmanager
     def open_fake(*_: object, **_options: object) -> Any:
-        yield fake_ports(runs.world, runs.home, run_id=SHELL), None, None
+        yield fake_ports(runs.world, runs.home, run_id=SHELL), Settings.from_environment(), None
 
     def scan(*_: object) -> None:
         scanned.append("scanned")

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from kafka_rollout.base.errors import UserError
+from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli import app as cli
 from kafka_rollout.cli.answers import ScriptAnswers, shell_responder
 from kafka_rollout.cli.commands import features as cli_features
@@ -45,8 +46,9 @@ def shell(
     @contextmanager
     def open_fake(name: str, run: str | None, file: object) -> Iterator[Any]:
         ports = fake_ports(cluster, tmp_path, run_id=run or f"run-{len(run_ids(tmp_path, 'fake'))}")
-        yield replace(ports, admin=TellsMinimum(cluster)), None, None
+        yield replace(ports, admin=TellsMinimum(cluster)), Settings.from_environment(), None
 
+    monkeypatch.setenv("KAFKA_ROLLOUT_HOME", str(tmp_path))
     monkeypatch.setattr(cli_features, "open_ports", open_fake)
     monkeypatch.setenv("COLUMNS", "200")
 
