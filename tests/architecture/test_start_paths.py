@@ -84,11 +84,13 @@ def test_the_user_of_the_unit_is_asked_in_one_place() -> None:
     }
     assert callers == {
         "model/host_state.py",
+        "model/start_conditions.py",
         "nodes/runtimes/hosts/closed_paths.py",
         "nodes/runtimes/hosts/link_users.py",  # without read_access: it is about processes of others that run
         "nodes/runtimes/hosts/package_paths.py",  # without read_access: the package sets the modes of its files
         "nodes/runtimes/hosts/release_folders.py",
         "nodes/runtimes/hosts/service.py",
+        "nodes/runtimes/hosts/start_commands.py",  # without read_access: whether what a command needs exists
         "nodes/runtimes/hosts/start_paths.py",
         "nodes/runtimes/hosts/start_writes.py",
         "nodes/runtimes/hosts/unit_state.py",

@@ -1083,7 +1083,7 @@ def test_overrides_of_the_command_line_are_a_part_of_the_configuration(
         ("/opt/kafka/bin/kafka-server-start.sh /etc/x --override log.dirs=${DISK}", "DISK=/new", "/new"),
         ("/opt/kafka/bin/kafka-server-start.sh /etc/x $MORE", "MORE=--override log.dirs=/new", "/new"),
         ("/opt/kafka/bin/kafka-server-start.sh /etc/x $MORE", "X=y", "/data"),
-        ("/opt/kafka/bin/kafka-server-start.sh /etc/x $MORE_DIRECTORY", "X=y", "/old"),
+        ("/opt/kafka/bin/kafka-server-start.sh /etc/x $STATE_DIRECTORY", "X=y", "/old"),
         ("/usr/local/bin/start /etc/x", "DISK=/new", "/new"),
         ("/usr/local/bin/start /etc/x", "X=y", "/old"),
     ],
