@@ -39,7 +39,7 @@ const TRENDS = { falls: "↓ it decreases", rises: "↑ it increases", stays: "�
 
 const runLink = (run) => run.dag_id && link("Airflow ↗", `../dags/${encodeURIComponent(run.dag_id)}/runs/${encodeURIComponent(run.run_id)}`);
 const reportLink = (run) => run.has_report && link("report", `dags/${encodeURIComponent(run.dag_id)}/report?run_id=${encodeURIComponent(run.run_id)}`, "_blank");
-const optionsLink = (cluster) => h("a", { key: "options", href: `downgrade?cluster=${encodeURIComponent(cluster)}` }, "downgrade options");
+const optionsLink = (cluster) => h("a", { key: "options", href: `downgrade?cluster=${encodeURIComponent(cluster)}` }, "Downgrade options");
 const clusterLink = (text, cluster) => h("a", { key: text, href: `?cluster=${encodeURIComponent(cluster)}` }, text);
 
 // ---- the console of a cluster ----
