@@ -238,6 +238,7 @@ LINES = [
     "/usr/local/bin/mount-disks || exit 1",
     ". HOME/etc/kafka-env.sh",
     ". $(dirname $0)/kafka-env.sh",
+    '. "$(dirname "${BASH_SOURCE[0]}")"/kafka-env.sh',
 ]
 
 

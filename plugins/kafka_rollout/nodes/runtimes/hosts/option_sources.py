@@ -95,7 +95,7 @@ _OPTION = re.compile(
 # A word of a line, with the quotes in it.
 _WORD = re.compile(rf"(?:\"(?:\\.|[^\"\\])*\"|'[^']*'|{_PART})+")
 _VALUE = re.compile(r"[A-Za-z_]\w*\+?=(.*)")
-_DIRNAME = re.compile(r"\"?\$\(dirname \"?\$(?:0|\{BASHSOURCE[^}]*\})\"?\)\"?")
+_DIRNAME = re.compile(r"\"?\$\(dirname \"?\$(?:0|\{BASH_SOURCE[^}]*\})\"?\)\"?")
 _OWN_FOLDER = re.compile(rf"{_DIRNAME.pattern}|\$base_dir|\$\{{base_dir\}}")
 _OUTPUT = re.compile(r"\d*>>?\s*\S+")
 # After these, `$1` and `$@` of a script are others, or in a function.
