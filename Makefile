@@ -147,9 +147,9 @@ lock: setup ## resolve requirements.in into requirements.txt again, and what fol
 	$(BIN)/uv pip compile requirements.in --python-version 3.11 --universal \
 	  --generate-hashes --custom-compile-command "make lock" --quiet --output-file requirements.txt
 	echo setuptools | $(BIN)/uv pip compile pyproject.toml - --extra all --constraints requirements.txt --python-version 3.11 --universal \
-	  --no-annotate --custom-compile-command "make lock" --quiet --output-file constraints.txt
-	echo setuptools | $(BIN)/uv pip compile pyproject.toml - --extra all --constraints requirements.txt --python-version 3.11 --universal \
 	  --no-annotate --generate-hashes --custom-compile-command "make lock" --quiet --output-file requirements-image.txt
+	{ echo "# By make lock: the versions of requirements-image.txt, without hashes."; \
+	  sed -n '/^[a-z0-9]/s/ *\\$$//p' requirements-image.txt; } > constraints.txt
 	$(BIN)/uv pip compile requirements-celery.in --constraints requirements.txt --no-deps --python-version 3.11 --universal \
 	  --generate-hashes --custom-compile-command "make lock" --quiet --output-file requirements-celery.txt
 

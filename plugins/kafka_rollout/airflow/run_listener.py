@@ -7,6 +7,7 @@ in its scheduler, and in transactions of its API server, so they only put into t
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from sqlalchemy.orm import Session
 from sqlalchemy.orm.exc import DetachedInstanceError
 
 from kafka_rollout.airflow.common.links import TAG
-from kafka_rollout.airflow.common.outbox import OUTBOX, HistoryUpdate
+from kafka_rollout.airflow.common.outbox import KEPT_S, OUTBOX, HistoryUpdate
 from kafka_rollout.base.lease import call_of_clear
 from kafka_rollout.run.events import ClearedInAirflow, EndedInAirflow, TakenOver, has
 from kafka_rollout.run.projections.runs import find_dag_id
@@ -33,37 +34,44 @@ STOPPED_WITHIN_S = 5.0  # later, the tasks of the run can have started processes
 def on_dag_run_running(dag_run: DagRun, msg: str) -> None:
     """Stop the background processes of a run that was cleared. Its tasks start those that they need."""
     if _can_be_ours(dag_run):
-        what, stop = f"The start of run {dag_run.run_id}", partial(_stop_background, dag_run.dag_id, dag_run.run_id)
-        OUTBOX.put(HistoryUpdate(what=what, apply=stop, kept_s=STOPPED_WITHIN_S))
+        _put("start", dag_run.dag_id, dag_run.run_id, _stop_background, kept_s=STOPPED_WITHIN_S)
 
 
 @hookimpl
 def on_dag_run_failed(dag_run: DagRun, msg: str) -> None:
-    _note_end(dag_run)
+    _put_end(dag_run)
 
 
 @hookimpl
 def on_dag_run_success(dag_run: DagRun, msg: str) -> None:
-    _note_end(dag_run)
+    _put_end(dag_run)
 
 
-def _note_end(dag_run: DagRun) -> None:
+def _put_end(dag_run: DagRun) -> None:
     if _can_be_ours(dag_run):
-        end = partial(_end, dag_run.dag_id, dag_run.run_id, str(dag_run.state), dag_run.clear_number)
-        OUTBOX.put(HistoryUpdate(what=f"The end of run {dag_run.run_id}", apply=end))
+        end = partial(_end, state=str(dag_run.state), clear_number=dag_run.clear_number)
+        _put("end", dag_run.dag_id, dag_run.run_id, end)
 
 
-def _stop_background(dag_id: str, run_id: str) -> str | None:
-    """Request the stop of the run's background processes, which can be elsewhere. Return its cluster, if it has one."""
+def _put(what: str, dag_id: str, run_id: str, apply: Callable[[str, str], None], *, kept_s: float = KEPT_S) -> None:
+    """Put an update of a run's history into the outbox. `apply`: gets its cluster and its id, if the run is ours."""
+
+    def update() -> None:
+        if (cluster := _find_cluster(dag_id, run_id)) is not None:
+            apply(cluster, run_id)
+
+    OUTBOX.put(HistoryUpdate(what=f"The {what} of run {run_id}", apply=update, kept_s=kept_s))
+
+
+def _stop_background(cluster: str, run_id: str) -> None:
+    """Request the stop of the run's background processes, which can be elsewhere."""
     from kafka_rollout.run.store.background import SqlBackground
     from kafka_rollout.run.store.opening import database_of
 
-    if (cluster := _find_cluster(dag_id, run_id)) is not None:
-        SqlBackground(database_of()).request_stop(cluster, run_id)
-    return cluster
+    SqlBackground(database_of()).request_stop(cluster, run_id)
 
 
-def _end(dag_id: str, run_id: str, state: str, clear_number: int) -> None:
+def _end(cluster: str, run_id: str, *, state: str, clear_number: int) -> None:
     """Stop the run's background processes, end the run's lock, count the run.
 
     An end that is known late changes nothing of a run that was cleared since then and goes on.
@@ -71,15 +79,14 @@ def _end(dag_id: str, run_id: str, state: str, clear_number: int) -> None:
     from kafka_rollout.airflow.common.metrics import count_end
     from kafka_rollout.run.store.opening import open_lock
 
-    cluster = _find_cluster(dag_id, run_id)
-    if cluster is None or open_lock(call=call_of_clear(clear_number + 1)).has_logged_call(cluster, run_id):
+    if open_lock(call=call_of_clear(clear_number + 1)).has_logged_call(cluster, run_id):
         return
-    _stop_background(dag_id, run_id)
-    _record_end(cluster, run_id, state)
+    _stop_background(cluster, run_id)
+    _record_end(cluster, run_id, state=state)
     count_end(cluster, run_id)
 
 
-def _record_end(cluster: str, run_id: str, state: str) -> None:
+def _record_end(cluster: str, run_id: str, *, state: str) -> None:
     """Fence the tasks and triggers that still run, release the lock, and record an end without a report.
 
     A run that an approver has taken over goes on in a shell.
@@ -101,19 +108,12 @@ def _record_end(cluster: str, run_id: str, state: str) -> None:
         run.record(EndedInAirflow(state=state))
 
 
-def _record_deleted(dag_id: str, run_id: str) -> None:
-    if (cluster := _find_cluster(dag_id, run_id)) is not None:
-        _record_end(cluster, run_id, "deleted")
-
-
-def _record_clear(dag_id: str, run_id: str, clear_number: int) -> None:
+def _record_clear(cluster: str, run_id: str, *, clear_number: int) -> None:
     """Record a clear as a call of the user: only one after a break acquires the lock again. A run that has ended in
     Airflow continues with it."""
     from kafka_rollout.run.store.opening import open_lock, open_run
     from kafka_rollout.run.view import RunView
 
-    if (cluster := _find_cluster(dag_id, run_id)) is None:
-        return
     open_lock(call=call_of_clear(clear_number)).log_call(cluster, run_id)
     run = open_run(cluster, run_id)
     if RunView.of(run.events()).state_in_airflow:
@@ -137,11 +137,9 @@ def _is_cleared(dag_run: Any) -> bool:
 def _put_noted(session: Session) -> None:
     """Put what was noted into the outbox: Airflow has committed its transaction."""
     for dag_id, run_id, clear_number in session.info.pop(_CLEARED, ()):
-        clear = partial(_record_clear, dag_id, run_id, clear_number)
-        OUTBOX.put(HistoryUpdate(what=f"The clear of run {run_id}", apply=clear))
+        _put("clear", dag_id, run_id, partial(_record_clear, clear_number=clear_number))
     for dag_id, run_id in session.info.pop(_DELETED, ()):
-        end = partial(_record_deleted, dag_id, run_id)
-        OUTBOX.put(HistoryUpdate(what=f"The deletion of run {run_id}", apply=end))
+        _put("deletion", dag_id, run_id, partial(_record_end, state="deleted"))
 
 
 def _forget_noted(session: Session) -> None:

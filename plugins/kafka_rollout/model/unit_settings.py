@@ -187,10 +187,8 @@ def find_unproved(settings: Iterable[UnitSetting]) -> tuple[str, ...]:
     """Return the settings that only the process proves, and which can be newer than it, each as `Name=value`."""
     by_process = frozenset(name for why in _PROVED_BY_PROCESS for name in _KNOWN[why])
     newer = [one for one in settings if one.is_newer and one.section in _READ_SECTIONS and one.value]
-    names = (
-        by_process | {""} | {one.name for one in newer if _LIMITS.fullmatch(one.name) and not one.name.startswith("X-")}
-    )
-    return tuple(dict.fromkeys(str(one) for one in newer if one.name in names))
+    names = by_process | {one.name for one in newer if _LIMITS.fullmatch(one.name) and not one.name.startswith("X-")}
+    return tuple(dict.fromkeys(str(one) for one in newer if one.is_of_folder or one.name in names))
 
 
 def exit_code_of(signal: int | None) -> int:

@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import chain, repeat
 from threading import Condition, Thread
 
 from kafka_rollout.base.errors import TransientError
@@ -84,7 +85,7 @@ class Outbox:
                 self._changed.notify_all()
 
     def _apply(self, put_at: float, update: HistoryUpdate) -> None:
-        for attempt in range(1_000_000):
+        for pause_s in chain(self._retry_s, repeat(self._retry_s[-1])):
             if self._clock() - put_at > update.kept_s:
                 log.error("%s is not recorded: the database did not respond for too long.", update.what)
                 return
@@ -92,7 +93,6 @@ class Outbox:
                 update.apply()
                 return
             except TransientError as error:
-                pause_s = self._retry_s[min(attempt, len(self._retry_s) - 1)]
                 log.warning("%s is recorded later: %s", update.what, error)
             except Exception as error:  # one odd history must not hold back the others
                 log.error("%s cannot be recorded: %s", update.what, error)

@@ -36,7 +36,15 @@ class KafkaClusterHook(BaseHook):
 
     def bootstrap_servers(self) -> str:
         """Return `host:port` of one or more brokers, with commas."""
-        return _bootstrap_servers(self.get_connection(self.kafka_cluster_conn_id))
+        connection = self.get_connection(self.kafka_cluster_conn_id)
+        extra: Any = connection.extra_dejson
+        host = (extra.get("bootstrap.servers") if isinstance(extra, dict) else None) or connection.host
+        if not host:
+            raise UserError(
+                f"The Connection {connection.conn_id} names no broker.",
+                remedy="Write a broker into its fields Host and Port, or several as host:port,host:port into Host.",
+            )
+        return str(host) if ":" in str(host) or not connection.port else f"{host}:{connection.port}"
 
     def security(self) -> ClientSecurity:
         """Return the credentials."""
@@ -69,15 +77,3 @@ def settings_of(connection: Connection) -> ConnectionSettings:
     from kafka_rollout.client.security.credentials import ConnectionSettings
 
     return ConnectionSettings(login=connection.login, password=connection.password, extra=connection.extra_dejson)
-
-
-def _bootstrap_servers(connection: Connection) -> str:
-    extra: Any = connection.extra_dejson
-    host = (extra.get("bootstrap.servers") if isinstance(extra, dict) else None) or connection.host
-    if not host:
-        raise UserError(
-            f"The Connection {connection.conn_id} names no broker.",
-            remedy="Write a broker into its fields Host and Port, or several as host:port,host:port into Host.",
-        )
-    host = str(host)
-    return host if ":" in host or not connection.port else f"{host}:{connection.port}"

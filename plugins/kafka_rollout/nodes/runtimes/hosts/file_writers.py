@@ -7,7 +7,6 @@ ExecStartPre= or a script around the start script can make the configuration fro
 
 from __future__ import annotations
 
-import math
 import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,7 +19,7 @@ from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, service_of
 from kafka_rollout.nodes.runtimes.hosts.option_sources import ScriptScope, ScriptsOfStart, UnitOptions
 from kafka_rollout.nodes.runtimes.hosts.text_files import TextFile
-from kafka_rollout.nodes.runtimes.hosts.times import read_times
+from kafka_rollout.nodes.runtimes.hosts.times import read_newer
 from kafka_rollout.nodes.runtimes.hosts.unit_environment import put_in
 
 _SHOWN = 160
@@ -62,10 +61,8 @@ def read_doubt(
             doubts.append(f"what `{hide_credentials(line)[:_SHOWN]}` writes is unknown")
         elif not (source.is_copy and _is_same(commands, node, source.paths[0], config)):
             inputs = [*source.paths, *script, *unit_files, *unit.files]
-            times = read_times(commands, node, inputs)
-            started = math.inf if unit.started is None else unit.started
-            newer = [one for one in inputs if times.get(one, math.inf) >= started or unit.started is None]
-            doubts += [f"{one} can be newer than the process" for one in dict.fromkeys(newer)]
+            newer = read_newer(commands, node, inputs, unit.started)
+            doubts += [f"{one} can be newer than the process" for one in newer]
     return few(list(dict.fromkeys(doubts)), limit=3) if doubts else ""
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TypedDict
 
@@ -22,7 +21,7 @@ from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, service_of, shown_with_errors
 from kafka_rollout.nodes.runtimes.hosts.option_sources import ScriptsOfStart, UnitOptions
 from kafka_rollout.nodes.runtimes.hosts.shell_lines import STARTS_KAFKA
-from kafka_rollout.nodes.runtimes.hosts.times import read_times
+from kafka_rollout.nodes.runtimes.hosts.times import read_newer
 from kafka_rollout.nodes.runtimes.hosts.unit_environment import put_in
 from kafka_rollout.nodes.runtimes.hosts.user_access import follow
 
@@ -52,16 +51,14 @@ def read_start_commands(
     paths, sources, owners = paths_of(own)
     removed = [path for one in (*own, *others) for path, _ in removed_paths(one.text)]
     places = follow(commands, node, [*paths, *removed, *directories]) if paths or removed else {}
-    times = read_times(commands, node, sources)
     text = "".join(f"{one}\n" for one in owners if one.isprintable())
     known = commands.shell.run(service_of(node).host, _OWNERS, text=text).out.splitlines() if owners else ()
-    started = options.started or -math.inf
     return StartCommands(
         start_conditions=find_conditions(
             own,
             lambda path: places[path].state if path in places else PlaceState.HIDDEN,
             known,
-            [path for path in sources if times.get(path, math.inf) > started],
+            read_newer(commands, node, sources, options.started),
         ),
         start_removals=find_removals(
             [*own, *others], directories, lambda path: places[path].place if path in places else path

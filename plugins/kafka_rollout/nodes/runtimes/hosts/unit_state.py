@@ -97,7 +97,7 @@ from kafka_rollout.nodes.runtimes.hosts.start_commands import read_start_command
 from kafka_rollout.nodes.runtimes.hosts.start_paths import read_start_paths
 from kafka_rollout.nodes.runtimes.hosts.start_writes import read_start_writes
 from kafka_rollout.nodes.runtimes.hosts.stopped_units import read_stopped_units
-from kafka_rollout.nodes.runtimes.hosts.times import parse_times, read_times
+from kafka_rollout.nodes.runtimes.hosts.times import parse_times, read_newer, read_times
 from kafka_rollout.nodes.runtimes.hosts.unit_environment import (
     OF_SYSTEMD,
     UnclearError,
@@ -600,7 +600,7 @@ def read_host(
             node,
             options,
             start,
-            unit_files=dict.fromkeys(one.file or unit.file for one in settings or () if one.file or unit.file),
+            unit_files=_files_of(settings or (), unit),
             config=config,
         ),
         logging=read_logging_files(commands, node, releases or (None,), facts.arguments),
@@ -612,7 +612,7 @@ def read_host(
             environment_names(config),
             options,
             start,
-            unit_files=dict.fromkeys(one.file or unit.file for one in settings or () if one.file or unit.file),
+            unit_files=_files_of(settings or (), unit),
         ),
         unknown=tuple(what for what, is_unknown in unknown.items() if is_unknown),
     )
@@ -889,13 +889,14 @@ def _count_unread(commands: HostCommands, node: NodeSpec) -> int:
 
 def needed_commands(options: UnitOptions) -> tuple[str, ...]:
     """Return the commands before the start whose failure ends it, with the variables of the unit."""
-    return _commands_of(options, "ExecCondition=", "ExecStartPre=")
-
-
-def _commands_of(options: UnitOptions, *settings: str) -> tuple[str, ...]:
-    texts = (text for text in options.commands if text.startswith(settings))
+    texts = (text for text in options.commands if text.startswith(("ExecCondition=", "ExecStartPre=")))
     found = (command for text in texts for command, ignores_errors in shown_with_errors(text) if not ignores_errors)
     return tuple(put_in(command, options.variables) for command in found)
+
+
+def _files_of(settings: Iterable[UnitSetting], unit: UnitState) -> tuple[str, ...]:
+    """Return the files of the unit, with its drop-ins."""
+    return tuple(dict.fromkeys(file for one in settings if (file := one.file or unit.file)))
 
 
 class _Variables(TypedDict):
@@ -918,17 +919,12 @@ def _read_variables(
     of_scripts = {name for text in start.texts for line in text.lines for name, _ in assignments(line)}
     known = {*options.variables, *of_scripts} | {name for name in names if OF_SYSTEMD.fullmatch(name)}
     files = [*unit_files, *options.files] if names else []
-    times = read_times(commands, node, files)
     gone = tuple(sorted({*names} - known))
     is_certain = options.is_whole and all(not one.unread for one in start.options.values())
     files += ["a part of the environment that the SSH user cannot read"] if gone and not is_certain else []
     return {
         "environment_gone": gone if is_certain else (),
-        "environment_newer": tuple(
-            file
-            for file in dict.fromkeys(files)
-            if options.started is None or times.get(file, math.inf) >= options.started
-        ),
+        "environment_newer": read_newer(commands, node, files, options.started),
     }
 
 
