@@ -18,6 +18,7 @@ from sqlalchemy import URL, Engine, create_engine
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.run.store import database
+from tests import airflow_home  # noqa: F401 (sets the environment before Airflow is imported)
 from tests.class_archives import ClassArchives
 from tests.leftovers import pytest_unconfigure  # noqa: F401 (a hook)
 from tests.paths import ROOT

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -31,15 +29,6 @@ from tools.demo.folder import PROJECT_ROOT
 
 if TYPE_CHECKING:
     from airflow.sdk import DAG
-
-# Airflow reads its settings at its first import, so they are set before any test module is imported.
-_HOME = tempfile.TemporaryDirectory(prefix="kafka-rollout-airflow-")
-os.environ["AIRFLOW_HOME"] = _HOME.name
-os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
-os.environ["AIRFLOW__CORE__DAGS_FOLDER"] = str(PROJECT_ROOT / "dags")
-os.environ["AIRFLOW__CORE__PLUGINS_FOLDER"] = str(PROJECT_ROOT / "plugins")
-os.environ["AIRFLOW__CORE__MIN_SERIALIZED_DAG_UPDATE_INTERVAL"] = "0"  # tests write one DAG id with several forms
-os.environ["AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT"] = "300"  # a busy machine; 30 seconds by default
 
 DAG_ID = "kafka_upgrade_fake"
 
