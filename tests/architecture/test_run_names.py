@@ -12,9 +12,7 @@ _IDS = {"run_id", "holder"}
 
 ALLOWED = {
     "airflow/common/base.py:cluster_ports": "the id itself is the problem: another DAG has used it",
-    "airflow/run_listener.py:on_dag_run_running": "the database that has the number may not respond",
-    "airflow/run_listener.py:_note_end": "the same",
-    "airflow/run_listener.py:_put_noted": "the same",
+    "airflow/run_listener.py:_put": "the database that has the number may not respond",
     "airflow/views/records.py:_card": "a run whose number cannot be read",
     "cli/commands/unlock.py:unlock": "a run of another database, which has its number",
     "planning/findings/claims.py:_findings": "the same",
