@@ -32,9 +32,8 @@ _SECRETS = (
 )
 _CREDENTIAL_KEY = re.compile(rf"(^|[._-])(?:{_SECRETS}|pass)$", re.IGNORECASE)
 _CREDENTIAL_NAME = rf"(?:[\w.-]*[._-])?{_SECRETS}|[A-Z]+(?:PASSWORD|PASSWD|SECRET|TOKEN|_PWD)"
-_GIVEN = (
-    r"[\"'{]*(?:(?:bearer|basic|token|apikey|splunk)\s+)?+(?![\"'{$`]|\s|%[(\w])\S"  # not $VARIABLE and not $(cat FILE)
-)
+# Not $VARIABLE and not $(cat FILE).
+_GIVEN = r"[\"'{]*(?>(?:(?:bearer|basic|token|apikey|splunk)\s+)?)(?![\"'{$`]|\s|%[(\w])\S"
 _CREDENTIAL_ARGUMENT = re.compile(
     rf"(?<![\w./-])(-{{0,2}}(?:{_CREDENTIAL_NAME}))[\"']*\s*[=:]\s*{_GIVEN}"
     rf"|(?<![\w.-])(--?(?:{_CREDENTIAL_NAME}))[\"']*\s+{_GIVEN}"

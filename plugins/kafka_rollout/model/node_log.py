@@ -266,7 +266,7 @@ def _with(found: tuple[str, ...], one: str) -> tuple[str, ...]:
 # where another setting begins.
 _NAME = (
     r"pass(?:w(?:or)?d|phrase)?\b|passw(?:or)?d|passphrase|pwd|secret|token|credential|api[._-]?key|access[._-]?key"
-    r"|account[._-]?key|private[._-]?key|keystore\.key|signature|\buser_[^\s=:]++|(?:stored|server)_?key|\bsalt|hmac"
+    r"|account[._-]?key|private[._-]?key|keystore\.key|signature|\buser_(?>[^\s=:]+)|(?:stored|server)_?key|\bsalt|hmac"
     r"|user\.info|\blicense|\bpw\b|(?:master|encryption|signing|sas)[._-]?key|passcode|\bbind[._-]?(?:pw|cred)"
 )
 # A match begins with a word: from each character of a long word, the search would need the square of its length.

@@ -14,17 +14,19 @@ from dataclasses import dataclass, field
 from kafka_rollout.nodes.runtimes.hosts.shell_lines import BRACES, COMMAND, REFERENCE, unquoted
 
 _SINGLE = r"'[^']*'"
-_DOUBLE = rf"\"(?:\\.|{COMMAND}|{BRACES}|[^\"\\])*+\""
-_WORD = re.compile(rf"(?:{_SINGLE}|{_DOUBLE}|{COMMAND}|{BRACES}|\\.|[^\s\"'`;|&<>()\\])++", re.DOTALL)
+_DOUBLE = rf"\"(?>(?:\\.|{COMMAND}|{BRACES}|[^\"\\])*)\""
+_WORD = re.compile(rf"(?>(?:{_SINGLE}|{_DOUBLE}|{COMMAND}|{BRACES}|\\.|[^\s\"'`;|&<>()\\])+)", re.DOTALL)
 _ATOM = re.compile(rf"({_SINGLE})|({_DOUBLE})|\\.|{COMMAND}|{BRACES}|[^\"'\\]", re.DOTALL)
 _BLANK = re.compile(r"(?:[ \t]|\\\n)+")
 _COMMENT = re.compile(r"#[^\n]*")
 _SEPARATOR = re.compile(r"\n|;;&|;;|;&|&&|\|\||\|&|[;|()]|&(?!>)")
-_CONDITION = re.compile(rf"\[\[\s(?:{_SINGLE}|{_DOUBLE}|{COMMAND}|{BRACES}|\\.|(?!\s\]\])[^\"'\\])*+\s\]\]", re.DOTALL)
+_CONDITION = re.compile(
+    rf"\[\[\s(?>(?:{_SINGLE}|{_DOUBLE}|{COMMAND}|{BRACES}|\\.|(?!\s\]\])[^\"'\\])*)\s\]\]", re.DOTALL
+)
 _ARITHMETIC = re.compile(r"\(\(\s*[\w$\s<>]*\)\)")
 _FUNCTION = re.compile(r"(?:function[ \t]+([\w.:-]+)[ \t]*(?:\([ \t]*\))?|([\w.:-]+)[ \t]*\([ \t]*\))")
 _ARRAY = re.compile(r"[A-Za-z_]\w*\+?=\(")
-_LABEL = re.compile(r"\s*+(?!esac\b)\(?[^;\n]*?\)")
+_LABEL = re.compile(r"(?>\s*)(?!esac\b)\(?[^;\n]*?\)")
 _REDIRECTION = re.compile(r"(?:\d*|&)(>>|>\||>&|>|<<<|<<-?|<&|<>|<)")
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(?:\[[^]]*\])?\+?=(.*)", re.DOTALL)
 _NAME = re.compile(r"[A-Za-z_]\w*")

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 # A command in a word: `$(…)`, `$((…))` with parentheses in it, or in backquotes.
 COMMAND = r"\$\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)|`[^`]*`"
-_BALANCED = r"(?:\\.|[^\\{}]|\{(?:\\.|[^\\{}]|\{(?:\\.|[^\\{}]|\{[^{}]*\})*\})*\})*+"
+_BALANCED = r"(?>(?:\\.|[^\\{}]|\{(?:\\.|[^\\{}]|\{(?:\\.|[^\\{}]|\{[^{}]*\})*\})*\})*)"
 BRACES = rf"\$\{{{_BALANCED}\}}"
 """A reference such as `${NAME:-word}`, with others in its word."""
 _ASSIGN = re.compile(
