@@ -1,7 +1,7 @@
 # `make help` lists the targets. Every target creates .venv first if it is missing or its lock changed.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-browser setup-postgres setup-celery demo testbed demo-hosts faults setup-hosts test test-fast test-full lint docs pictures reference bench bench-roll bench-batches bench-rebalance bench-downgrade bench-rehearsal bench-hosts bench-scan bench-scan-start bench-check bench-dag-size bench-dag-pages bench-fleet bench-gates bench-leaders-first bench-many-batches bench-neighbours bench-scheduler-pass lock clean
+.PHONY: help setup setup-browser setup-ssh setup-postgres setup-celery demo testbed demo-hosts faults setup-hosts test test-fast test-full lint docs pictures reference bench bench-roll bench-batches bench-rebalance bench-downgrade bench-rehearsal bench-hosts bench-scan bench-scan-start bench-check bench-dag-size bench-dag-pages bench-fleet bench-gates bench-leaders-first bench-many-batches bench-neighbours bench-scheduler-pass lock clean
 
 BIN := .venv/bin
 CACHE := $(BIN)/python -m kafka_rollout.releases.jars.cache
@@ -27,12 +27,16 @@ setup: ## create .venv from the lock; kafka-rollout is in its bin folder
 	@tools/bootstrap.sh
 
 setup-browser: setup
-	@tools/browser.sh
+	@tools/debian.sh $@ "command -v chromium && $(BIN)/python -m playwright --version" chromium fonts-dejavu-core libatomic1
+
+setup-ssh:
+	@tools/debian.sh $@ "command -v ssh-agent" openssh-client
 
 setup-postgres:
-	@tools/postgres.sh
+	@tools/debian.sh $@ "compgen -G '/usr/lib/postgresql/*/bin/initdb'" postgresql
 
 setup-celery: setup
+	@tools/debian.sh $@ "command -v redis-server" redis-server
 	@tools/celery.sh
 
 demo: setup ## upgrade or downgrade a real cluster from FROM to TO with test traffic (APPROVE=auto: unattended)
@@ -56,14 +60,14 @@ faults: setup setup-postgres ## change a cluster again and again while faults ha
 setup-hosts: setup
 	@$(BIN)/python -m tools.testbed image || echo "setup: the tests with real hosts are skipped"
 
-test-fast: setup ## run the tests that need no Java (about five minutes)
+test-fast: setup setup-ssh ## run the tests that need no Java (about five minutes)
 	$(BIN)/python -m pytest -n 2 -m "not (jvm or airflow or spark or integration or browser or full)" tests/unit tests/architecture $(ARGS)
 
-test: setup setup-browser ## run the tests of every area, with real brokers (the larger matrix: test-full)
+test: setup setup-browser setup-ssh ## run the tests of every area, with real brokers (the larger matrix: test-full)
 	@$(CACHE) 3.4.0 3.4.1 3.9.1 4.0.1 4.1.1 4.2.1 4.3.1 $(NEWEST) agents >/dev/null
 	$(BIN)/python -m pytest $(WORKERS) -m "not full" $(ENDS_HUNG) $(ARGS)
 
-test-full: setup setup-browser setup-hosts setup-postgres setup-celery ## run all tests with the larger matrix
+test-full: setup setup-browser setup-ssh setup-hosts setup-postgres setup-celery ## run all tests with the larger matrix
 	$(BIN)/python -m pytest $(WORKERS) --hypothesis-profile=exploring $(ARGS)
 
 lint: setup ## check with ruff, mypy and import-linter

@@ -22,7 +22,7 @@ def postgres_binaries() -> Path:
     """Debian's newest server; raises FileNotFoundError with the way to install it."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[4]))
     if not found:
-        raise FileNotFoundError("There is no PostgreSQL server. Run tools/postgres.sh.")
+        raise FileNotFoundError("There is no PostgreSQL server. Run `make setup-postgres`.")
     return found[-1].parent
 
 
