@@ -51,7 +51,9 @@ def test_a_release_that_could_not_even_read_bootstrap_checkpoint_replays_what_is
     def scanned() -> dict[str, object]:
         capsys.readouterr()
         run("scan", folder.root, "--release", "3.9.1", "--json")
-        return dict(json.loads(capsys.readouterr().out))
+        found = dict(json.loads(capsys.readouterr().out))
+        assert "failures" in found, found
+        return found
 
     failures = scanned()["failures"]
     assert isinstance(failures, list)
