@@ -28,6 +28,7 @@ SHOWN = {
     "preparation/plan_making.py": "a plan",
     "procedure/actions.py": "the log of a task",
     "report/builders.py": "a page",
+    "report/feature_levels.py": "a table",
     "report/check_registry.py": "a check, which reports Need.LEVELS",
     "run/projections/observations.py": "the history, in which no levels are unknown ones",
 }

@@ -43,8 +43,8 @@ from kafka_rollout.clusters.inventory import HOST_AND_PORT, NAME, find_problem, 
 from kafka_rollout.model.state import NodeFeatures, QuorumState
 from kafka_rollout.model.topology import NO_RUNTIME, ClusterSpec, NodeSpec, Role
 from kafka_rollout.releases.documents.catalogue import get_catalogue
-from kafka_rollout.releases.facts import Catalogue, VersionRange
-from kafka_rollout.releases.reported import identify_by_levels
+from kafka_rollout.releases.facts import METADATA_VERSION, Catalogue, Release, VersionRange
+from kafka_rollout.releases.reported import identify_by_levels, levels_text
 
 _VOTER = re.compile(r"(\d+)@(.+)")
 
@@ -353,6 +353,48 @@ _SERVICE = """\
 #   symlink: /opt/kafka                   # Or does a package install Kafka? Then use `package` (docs/packages.md).
 #   configuration_file: /etc/kafka/server.properties
 """
+
+
+def discover_spec(
+    bootstrap: str,
+    security: ClientSecurity,
+    settings: Settings,
+    *,
+    running: Release | None = None,
+    silent: SilentNodes | None = None,
+    prometheus_url: str | None = None,
+    jolokia_url: str | None = None,
+) -> ClusterSpec:
+    """Return the cluster of a broker as an inventory without hosts would describe it; its name is its id.
+
+    `running`: its patch release, which brokers do not report. `prometheus_url`, `jolokia_url`: of the agents of every
+    node, with `{host}` and `{node_id}` in their places. Raises as `discover_cluster`, and UserError if the brokers do
+    not run `running`.
+    """
+    levels = None if running is None else get_catalogue(settings).get(running).features[METADATA_VERSION].supported
+    found = discover_cluster(bootstrap, security, silent)
+    nodes = tuple(
+        replace(node, prometheus_url=_agent_of(node, prometheus_url), jolokia_url=_agent_of(node, jolokia_url))
+        for node in found.nodes
+    )
+    discovered = ClusterSpec(name=found.cluster_id, runtime=NO_RUNTIME, nodes=nodes)
+    if levels is None:
+        return discovered
+    reported = found.supported.get(METADATA_VERSION)
+    if reported != levels:
+        raise UserError(
+            f"The brokers support metadata.version {reported or 'nothing'}, and Kafka {running} supports {levels}.",
+            remedy="Correct the running release, or omit it.",
+        )
+    return replace(discovered, apache_releases={levels_text(levels): str(running)})
+
+
+def _agent_of(node: NodeSpec, url: str | None) -> str | None:
+    """Return the address of an agent of a node; None if it has no address."""
+    address = node.broker_address or node.controller_address
+    if url is None or address is None:
+        return None
+    return url.replace("{host}", address.rpartition(":")[0]).replace("{node_id}", str(node.node_id))
 
 
 def discover_inventory(

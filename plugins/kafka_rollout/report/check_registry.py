@@ -11,10 +11,18 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from typing import Any, TypeVar, cast
 
 from kafka_rollout.base.clock import Clock
-from kafka_rollout.base.errors import NotObservableError, RefusedError, RolloutError, TransientError, result_code
+from kafka_rollout.base.errors import (
+    NotObservableError,
+    RefusedError,
+    RolloutError,
+    TransientError,
+    UserError,
+    result_code,
+)
 from kafka_rollout.base.findings import (
     Check,
     Checked,
@@ -219,6 +227,25 @@ def checks_of(kinds: Sequence[CheckOf]) -> tuple[Check, ...]:
 
 
 CHECKED_KINDS = (CheckOf.UPGRADE, CheckOf.DOWNGRADE, CheckOf.CHECK)
+
+
+def choose_checks(only: Sequence[str] = (), skip: Sequence[str] = ()) -> tuple[Check, ...]:
+    """Return the checks of another release: all, or those with the ids `only`, without those with the ids `skip`.
+
+    Raises UserError for an unknown id, and if no check is left.
+    """
+    checks = {one.id: one for one in checks_of(CHECKED_KINDS)}
+    for wanted in (*only, *skip):
+        if wanted not in checks:
+            near = get_close_matches(wanted, checks, n=1, cutoff=0.7)
+            meant = f"Did you mean {near[0]}? " if near else ""
+            raise UserError(
+                f"There is no check {wanted}.", remedy=f"{meant}`kafka-rollout check --list` lists all checks."
+            )
+    chosen = tuple(one for name, one in checks.items() if (not only or name in only) and name not in skip)
+    if not chosen:
+        raise UserError("No check is left to make.", remedy="Leave out fewer of them.")
+    return chosen
 
 
 def check_release(

@@ -63,7 +63,7 @@ CASES = [
     ),
     (7, "finalize", 2, "kafka-rollout has no command 'finalize'. Did you mean 'features set --action upgrade-all'?"),
     (7, "check --bootstrap-server 127.0.0.1:1 --to 4.3.1 --only nope", 2,
-     "There is no check nope. --list lists all checks."),
+     "There is no check nope. `kafka-rollout check --list` lists all checks."),
     (9, "verify", 2, "kafka-rollout verify needs --cluster NAME. Clusters: orders."),
     (10, "upgrade -c nope --to 4.3.1 --dry-run", 2,
      "The inventory contains no cluster nope. {folder}/clusters has orders."),

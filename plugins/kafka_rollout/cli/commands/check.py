@@ -4,33 +4,23 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from kafka_rollout.base.durations import iso
 from kafka_rollout.base.errors import UserError
-from kafka_rollout.base.findings import Check
 from kafka_rollout.base.system.files import write_file
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli import show
 from kafka_rollout.cli.options import AsJson, CommandConfig
-from kafka_rollout.cli.usage import nearest
 from kafka_rollout.clusters.inventory import get_cluster
-from kafka_rollout.model.topology import NO_RUNTIME, ClusterSpec
 from kafka_rollout.releases.documents.catalogue import get_catalogue
-from kafka_rollout.releases.facts import METADATA_VERSION, Release
-from kafka_rollout.releases.reported import levels_text
-from kafka_rollout.report.check_registry import CHECKED_KINDS, check_release, checks_of
+from kafka_rollout.releases.facts import Release
+from kafka_rollout.report.check_registry import check_release, choose_checks
 from kafka_rollout.report.check_report import CheckEntry, ClusterCheckReport, Result, find_worse
-
-if TYPE_CHECKING:
-    from kafka_rollout.client.requests import SilentNodes
-    from kafka_rollout.client.security.client_security import ClientSecurity
 
 _STYLES = {
     Result.BLOCKER: "bold red",
@@ -94,10 +84,11 @@ def check(
     from kafka_rollout.client.requests import SilentNodes
     from kafka_rollout.client.security.client_security import ClientSecurity
     from kafka_rollout.client.security.credentials import read_credentials, read_security_file
+    from kafka_rollout.clusters.discovery import discover_spec
     from kafka_rollout.wiring.cluster_ports import open_ports_to_read
     from kafka_rollout.wiring.runs import read_run_in_progress
 
-    chosen = _choose(only or [], skip or [])
+    chosen = choose_checks(only or [], skip or [])
     if list_checks and as_json:
         show.print_json([{"id": one.id, "title": one.title, "page": one.page} for one in chosen])
         return
@@ -129,7 +120,9 @@ def check(
     else:
         bootstrap = str(bootstrap_server)
         security = ClientSecurity() if command_config is None else read_security_file(command_config)
-        spec = _discover(bootstrap, None if running is None else Release.parse(running), security, settings, silent)
+        known = None if running is None else Release.parse(running)
+        _progress(f"finding the nodes of the cluster of {bootstrap}")
+        spec = discover_spec(bootstrap, security, settings, running=known, silent=silent)
         complete_with = (
             "To make more of them known, write an inventory with the metrics agents of the nodes: kafka-rollout "
             f"inventory init --bootstrap-server {shlex.quote(bootstrap)}. Then check with --cluster."
@@ -155,19 +148,6 @@ def check(
         write_file(html, render_check(report).encode(), mode=0o666)  # it is made to be passed on
     if report.exit_code:
         raise typer.Exit(report.exit_code)
-
-
-def _choose(only: Sequence[str], skip: Sequence[str]) -> tuple[Check, ...]:
-    checks = {one.id: one for one in checks_of(CHECKED_KINDS)}
-    for wanted in (*only, *skip):
-        if wanted not in checks:
-            near = nearest(wanted, checks)
-            meant = f"Did you mean {near}? " if near else ""
-            raise UserError(f"There is no check {wanted}.", remedy=f"{meant}--list lists all checks.")
-    chosen = tuple(one for name, one in checks.items() if (not only or name in only) and name not in skip)
-    if not chosen:
-        raise UserError("--only and --skip leave no check.", remedy="Remove one of them.")
-    return chosen
 
 
 def _print_stored(cluster: str | None, *, history: bool, down: bool, as_json: bool) -> None:
@@ -207,27 +187,6 @@ def _print_history(cluster: str, *, as_json: bool) -> None:
         show.say(f"{iso(check['checked_at'])} {check['change']} to {check['target']}: {totals}")
         for sentence in new:
             show.say(f"    new: {sentence}")
-
-
-def _discover(
-    bootstrap: str, running: Release | None, security: ClientSecurity, settings: Settings, silent: SilentNodes
-) -> ClusterSpec:
-    """Return the cluster of a broker. `running`: its patch release, which brokers do not report."""
-    from kafka_rollout.clusters.discovery import discover_cluster
-
-    levels = None if running is None else get_catalogue(settings).get(running).features[METADATA_VERSION].supported
-    _progress(f"finding the nodes of the cluster of {bootstrap}")
-    found = discover_cluster(bootstrap, security, silent)
-    discovered = ClusterSpec(name=found.cluster_id, runtime=NO_RUNTIME, nodes=found.nodes)
-    if levels is None:
-        return discovered
-    reported = found.supported.get(METADATA_VERSION)
-    if reported != levels:
-        raise UserError(
-            f"The brokers support metadata.version {reported or 'nothing'}, and Kafka {running} supports {levels}.",
-            remedy="Correct --from, or omit it.",
-        )
-    return replace(discovered, apache_releases={levels_text(levels): str(running)})
 
 
 def _progress(line: str) -> None:

@@ -22,7 +22,7 @@ from kafka_rollout.base.errors import FatalError, RolloutError, UserError
 from kafka_rollout.base.findings import Finding
 from kafka_rollout.cli import show
 from kafka_rollout.cli.answers import ScriptAnswers, shell_responder
-from kafka_rollout.cli.feature_table import describe_json, print_description
+from kafka_rollout.cli.feature_table import print_description
 from kafka_rollout.cli.options import (
     AcceptUnknown,
     ApprovalReason,
@@ -46,6 +46,7 @@ from kafka_rollout.observation.run import Run
 from kafka_rollout.planning.request import DowngradeType, Request
 from kafka_rollout.procedure.kinds import FEATURES
 from kafka_rollout.procedure.runner import Runner
+from kafka_rollout.report.feature_levels import describe_features
 from kafka_rollout.run.events import ApprovalOf
 
 app = typer.Typer(help=__doc__, no_args_is_help=True)
@@ -66,7 +67,7 @@ def describe(cluster: ClusterName, as_json: AsJson = False, command_config: Comm
     with open_ports(cluster, None, command_config) as (ports, _, _security):
         state = observe_features(ports)
         if as_json:
-            show.print_json(describe_json(ports.cluster, state))
+            show.print_json(describe_features(ports.cluster, state))
         else:
             print_description(ports.cluster, state)
 
