@@ -148,7 +148,8 @@ def test_the_spark_master_is_the_one_that_spark_submit_gets(
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
     from airflow.sdk import BaseHook
 
-    from kafka_rollout.airflow.operators.spark_scan import SPARK_CONNECTION, master_of
+    from kafka_rollout.airflow.operators.spark_scan import master_of
+    from kafka_rollout.model.topology import SPARK_CONNECTION
 
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", stored)
     found = BaseHook.get_connection(SPARK_CONNECTION)
@@ -160,10 +161,25 @@ def test_the_spark_master_is_the_one_that_spark_submit_gets(
         assert SparkSubmitHook(conn_id=SPARK_CONNECTION)._connection["master"] == master
 
 
+def test_a_scan_refuses_a_driver_on_another_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    from airflow.sdk import BaseHook
+
+    from kafka_rollout.airflow.operators.spark_scan import master_of
+    from kafka_rollout.model.topology import SPARK_CONNECTION
+
+    stored = {"conn_type": "spark", "host": "yarn", "extra": {"deploy-mode": "cluster"}}
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(stored))
+    with pytest.raises(UserError, match="has the deploy mode cluster"):
+        master_of(BaseHook.get_connection(SPARK_CONNECTION))
+
+
 SERVERS = [
     ({"host": "kafka-1", "port": 9092}, "kafka-1:9092"),
     ({"host": "kafka-1:9092,kafka-2:9092"}, "kafka-1:9092,kafka-2:9092"),
     ({"host": "kafka-1:9092", "port": 9093}, "kafka-1:9092"),
+    ({"host": "fd00::9", "port": 9092}, "[fd00::9]:9092"),
+    ({"host": "[fd00::9]", "port": 9092}, "[fd00::9]:9092"),
+    ({"host": "[fd00::9]:9093", "port": 9092}, "[fd00::9]:9093"),
     ({"host": "unused", "extra": {"bootstrap.servers": "kafka-1:9092"}}, "kafka-1:9092"),
 ]
 

@@ -55,6 +55,7 @@ from kafka_rollout.model.topology import (
     NEWEST,
     NO_RUNTIME,
     PRESETS,
+    SPARK_CONNECTION,
     ClusterSpec,
     FeatureApproval,
     NodeSpec,
@@ -153,6 +154,15 @@ class PaceEntry(_Strict):
 
     def numbers(self, pace: Pace) -> PaceNumbers:
         return replace(PACES[pace], **self.model_dump(exclude_none=True))
+
+
+class TasksEntry(_Strict):
+    """Where Airflow runs the tasks of a cluster."""
+
+    pool: Annotated[Text | None, Field(min_length=1, description="pool of Airflow, which must exist")] = None
+    queue: Annotated[Text | None, Field(min_length=1, description="queue of the executor")] = None
+    executor: Annotated[Text | None, Field(min_length=1, description="one of `[core] executor`")] = None
+    priority_weight: Annotated[int | None, Field(ge=1, strict=True, description="priority of the tasks")] = None
 
 
 class ClusterEntry(_Strict):
@@ -275,6 +285,20 @@ class ClusterEntry(_Strict):
             "(at a minute of the cluster's own, by night) or never"
         ),
     ] = DAILY
+    tasks: Annotated[
+        TasksEntry, Field(description="where Airflow runs the tasks of this cluster; default: as other DAGs")
+    ] = TasksEntry()
+    scan_pool: Annotated[
+        Text | None,
+        Field(min_length=1, description="pool of Airflow for the scans with Spark, so that few run at once"),
+    ] = None
+    spark_connection_id: Annotated[Text, Field(min_length=1, description="Airflow Connection of the Spark master")] = (
+        SPARK_CONNECTION
+    )
+    spark_conf: Annotated[
+        dict[Text, Text],
+        Field(description="Spark settings of the scans, such as spark.cores.max; they win, except over what protects"),
+    ] = {}
     release_overrides: Annotated[
         dict[ReleaseText, dict[str, Text]],
         Field(description="configuration that the run sets with a release; it stays on later ones, until a rollback"),
@@ -649,6 +673,7 @@ def _spec(entry: ClusterEntry, folder: Path) -> ClusterSpec:
             node["directory"] = str((folder / Path(node["directory"]).expanduser()).resolve())
         nodes.append(NodeSpec(node_id=node.pop("id"), roles=frozenset(node.pop("roles")), service=service, **node))
     data["approvers"] = tuple(entry.approvers)
+    data["tasks"] = entry.tasks.model_dump(exclude_none=True)
     data["freeze_days"] = tuple(entry.freeze_days)
     data["paces"] = {pace: one.numbers(pace) for pace, one in entry.paces.items()}
     data["conditions"] = tuple(OutsideCondition(**one.model_dump()) for one in entry.conditions)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 from hashlib import sha256
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from kafka_rollout.base.errors import RefusedError, UserError
 from kafka_rollout.model.pace import PACES, Pace, PaceNumbers
@@ -18,6 +18,7 @@ NO_RUNTIME: Final = "none"
 AppliesTo = Literal["before_stop", "after_start"]
 FeatureApproval = Literal["always", "where_needed"]
 ALWAYS: Final = "always"
+SPARK_CONNECTION = "spark_default"
 DAILY = "@daily"
 PRESETS = {"@hourly": "{minute} * * * *", DAILY: "{minute} {hour} * * *", "@weekly": "{minute} {hour} * * 0"}
 _NIGHT_HOURS = 6  # from midnight UTC
@@ -284,6 +285,14 @@ class ClusterSpec:
     """Which changes of features need an approval: all, or those that Kafka cannot undo."""
     scan_schedule: str = DAILY
     """A cron expression in UTC, one of PRESETS, or NEVER."""
+    tasks: Mapping[str, Any] = field(default_factory=dict)
+    """Arguments of its tasks in Airflow: pool, queue, executor and priority_weight, as far as it has its own."""
+    scan_pool: str | None = None
+    """The pool of scans with Spark."""
+    spark_connection_id: str = SPARK_CONNECTION
+    """The Airflow Connection of the Spark master."""
+    spark_conf: Mapping[str, str] = field(default_factory=dict)
+    """Spark settings of its scans."""
     release_overrides: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Release as text → configuration key → value, which the run sets with that release."""
     apache_releases: Mapping[str, str] = field(default_factory=dict)

@@ -73,9 +73,10 @@ class ClusterAccess:
             ssh=self.ssh(),
         )
 
-    def open_to_read(self) -> AbstractContextManager[ClusterPorts]:
+    def open_to_read(self, security: ClientSecurity | None = None) -> AbstractContextManager[ClusterPorts]:
         """Open the ports without a run: nothing is stored, and every change is refused."""
-        return open_ports_to_read(get_cluster(self.cluster), self.security(), ssh=self.ssh())
+        found = security if security is not None else self.security()
+        return open_ports_to_read(get_cluster(self.cluster), found, ssh=self.ssh())
 
     def ssh(self) -> Callable[[str], SSHClient] | None:
         """Return how the hosts are reached; None without an SSH Connection (then by the worker's SSH configuration).

@@ -172,7 +172,7 @@ def _dags_of_kind(inventories: Inventories, run_of: RunOf, kind: KindOfRun, sett
             catchup=False,
             max_active_runs=1,
             tags=[*tags, cluster.name],
-            default_args={**_DEFAULTS, "owner": cluster.owner},
+            default_args={**_DEFAULTS, "owner": cluster.owner, **cluster.tasks},
         ) as dag:
             draw(kind.procedure, cluster)
         # Airflow copies the params that a DAG has for each task, which was most of the time to parse it.

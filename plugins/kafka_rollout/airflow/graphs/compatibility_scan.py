@@ -17,6 +17,7 @@ from kafka_rollout.airflow.operators.compatibility_scan import (
     scan_failed_alert,
 )
 from kafka_rollout.airflow.operators.notifications import ScanAlertNotifier
+from kafka_rollout.airflow.operators.spark_scan import of_scans
 from kafka_rollout.base.outside_text import escape_markdown
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.model.topology import DAILY, NEVER, ClusterSpec
@@ -97,7 +98,7 @@ def build_scan(cluster: ClusterSpec, releases: list[str]) -> DAG:
                 description="Parts of each record that the scan reads.",
             ),
         },
-        default_args={"owner": cluster.owner},
+        default_args={"owner": cluster.owner, **cluster.tasks},
     ) as dag:
         scan = CompatibilityScanOperator(
             task_id="scan_coordinator_logs",
@@ -106,6 +107,7 @@ def build_scan(cluster: ClusterSpec, releases: list[str]) -> DAG:
             retries=3,
             retry_delay=timedelta(minutes=1),
             execution_timeout=timedelta(hours=2),
+            **of_scans(cluster),
         )
         check = ReleaseCheckOperator(
             task_id="check_release",

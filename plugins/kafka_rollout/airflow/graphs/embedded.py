@@ -18,18 +18,22 @@ from kafka_rollout.releases.documents.catalogue import list_releases
 
 
 class KafkaUpgradeTaskGroup(TaskGroup):
-    """All tasks of an upgrade of one cluster, with their gates and approvals.
+    """All tasks of an upgrade of one cluster of the inventory, with their gates and approvals.
 
-    Define it once in a DAG: its task ids have no prefix, because tasks address each other by id. The DAG gets the
-    parameters of the upgrade that it does not have yet (`target_release`, `finalize`, …). A run of the DAG fails the
-    group's last task `outcome` unless the upgrade ended as requested.
+    `announce() >> KafkaUpgradeTaskGroup("orders") >> announce_end()`, in a DAG with `max_active_runs=1`. Define it once
+    in a DAG: its task ids have no prefix, because tasks address each other by id. The DAG gets the parameters of the
+    upgrade that it does not have yet (`target_release`, `finalize`, …), and the tag `kafka-rollout`: keep it, because
+    by it the end of a run releases the lock and stops the test traffic. A run of the DAG fails the group's last task
+    `outcome` unless the upgrade ended as requested.
     """
 
     def __init__(self, cluster: str, *, group_id: str | None = None, **kwargs: Any) -> None:
         """`cluster`: name in the inventory. Raises UserError for an unknown cluster."""
-        super().__init__(group_id=group_id or f"upgrade_{cluster}", prefix_group_id=False, **kwargs)
         settings = Settings.from_environment()
         spec = get_cluster(cluster, settings)
+        defaults: Any = {**spec.tasks, **(kwargs.pop("default_args", None) or {})}
+        group = group_id or f"upgrade_{cluster}"
+        super().__init__(group_id=group, prefix_group_id=False, default_args=defaults, **kwargs)
         self.dag.tags.add(TAG)
         with self:
             draw(UPGRADE, spec)

@@ -27,7 +27,7 @@ from kafka_rollout.airflow.operators.services import (
     StartTrafficOperator,
     StopTrafficOperator,
 )
-from kafka_rollout.airflow.operators.spark_scan import ScanForRunOperator
+from kafka_rollout.airflow.operators.spark_scan import ScanForRunOperator, of_scans
 from kafka_rollout.airflow.operators.step import (
     BranchOperator,
     DecidedStepOperator,
@@ -184,7 +184,7 @@ class _Drawing:
                     self.rolled.append(task)
                 return task
             case ScanStep():
-                return self._make(ScanForRunOperator, step, step=step, has_plan=has_plan)
+                return self._make(ScanForRunOperator, step, step=step, has_plan=has_plan, **of_scans(self.cluster))
             case JoinStep():
                 return self._make(EmptyOperator, step)
             case ActStep(lists=True):

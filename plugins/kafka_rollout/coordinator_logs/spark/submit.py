@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from kafka_rollout.base.errors import FatalError, RolloutError, TransientError, UserError
 from kafka_rollout.base.json_forms import from_json, to_json
@@ -39,6 +40,9 @@ _PACKAGES = "kafka_rollout", "kafka_rollout_spark"  # what the job imports
 _PROGRESS = re.compile(r"^scan: (?!error: )(.*)$")  # lines of the job; Spark prints other lines
 _TAIL_LINES = 20
 _END_S = 15.0  # Spark's shutdown hooks take about one second
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_PROTECTS = frozenset({AUTHENTICATION, ENCRYPTION})
+_SAFE_PATH_OF_EXECUTORS = {f"spark.executorEnv.{name}": text for name, text in SAFE_PATH.items()}  # on other hosts too
 _LOOPBACK = re.compile(r"local(\[.*)?|spark://(127\.0\.0\.1|localhost):\d+")
 
 
@@ -82,7 +86,7 @@ def configuration(master: str, scratch: Path | None = None) -> dict[str, str]:
     """
     java = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:OnOutOfMemoryError='kill -9 %p'"
     found = {"spark.ui.enabled": "false"}
-    found |= {f"spark.executorEnv.{name}": text for name, text in SAFE_PATH.items()}  # also of executors on other hosts
+    found |= _SAFE_PATH_OF_EXECUTORS
     if _LOOPBACK.fullmatch(master):
         found |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     if runs_in_one_process(master):
@@ -90,7 +94,26 @@ def configuration(master: str, scratch: Path | None = None) -> dict[str, str]:
     if scratch is not None:
         java += f" -Djava.io.tmpdir={scratch}"
         found["spark.local.dir"] = str(scratch)
-    return {**found, "spark.driver.extraJavaOptions": java}
+    return {**found, _JAVA_OPTIONS: java}
+
+
+def with_settings_of_user(configuration: Mapping[str, str], of_user: Mapping[str, Any]) -> dict[str, str]:
+    """Return the configuration of the job with that of a user, which wins. Java options of the driver are joined.
+
+    Raises UserError for another value of a setting that protects credentials or the path of Python.
+    """
+    found = dict(configuration)
+    for name, value in of_user.items():
+        text = str(value)
+        if name == _JAVA_OPTIONS:
+            text = f"{found.get(name, '')} {text}".strip()
+        elif found.get(name, text) != text and (name in _PROTECTS or name in _SAFE_PATH_OF_EXECUTORS):
+            raise UserError(
+                f"The scan sets {name} to {found[name]}, because it protects credentials or the path of Python.",
+                remedy=f"Remove {name} from conf.",
+            )
+        found[name] = text
+    return found
 
 
 def spark_submit() -> Path:
