@@ -306,6 +306,22 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
         yield f"| {' | '.join(cells)} |"
 
 
+def _operators() -> Iterator[str]:
+    from kafka_rollout.airflow.example_dags import example_kafka_cluster
+    from kafka_rollout.airflow.graphs.embedded import KafkaUpgradeTaskGroup
+    from kafka_rollout.airflow.operators import kafka_cluster as operators
+    from kafka_rollout.airflow.operators import kafka_coordinator_log_scan as scans
+    from kafka_rollout.airflow.sensors import kafka_cluster as sensors
+
+    modules: tuple[Any, ...] = (sensors, operators, scans)
+    public = (*(getattr(module, name) for module in modules for name in module.PUBLIC), KafkaUpgradeTaskGroup)
+    for about in (sensors, operators.ClusterOperator):
+        yield f"{cleandoc(about.__doc__ or '').partition(chr(10) * 2)[2]}\n"
+    for one in public:
+        yield f"## {one.__name__}\n\n`from {one.__module__} import {one.__name__}`\n\n{cleandoc(one.__doc__ or '')}\n"
+    yield f"## Example\n\n```python\n{Path(str(example_kafka_cluster.__file__)).read_text(encoding='utf-8')}```"
+
+
 PARTS: Mapping[str, Callable[[], Iterator[str]]] = {
     "commands": _commands,
     "defaults": _defaults,
@@ -317,6 +333,7 @@ PARTS: Mapping[str, Callable[[], Iterator[str]]] = {
     "metrics": _metrics,
     "metric-names": _metric_names,
     "notifications": _notifications,
+    "operators": _operators,
     "parameters": parameters,
     "phases": _phases,
     "principles": _principles,

@@ -1,6 +1,7 @@
 """Upgrades a local cluster twice, with the packages of this interpreter alone. Prints JSON.
 
-The first upgrade is run by a DAG file of three lines, the second one by a user's own DAG that embeds it.
+The first upgrade is run by a DAG file of three lines, the second one by a user's own DAG that embeds it. Then another
+DAG of the user watches and checks the cluster by a Connection alone.
 
 test_foreign_airflow.py runs it with the interpreter of an environment that has Airflow and the wheel.
 """
@@ -49,6 +50,21 @@ def nightly():
 
 nightly()
 """
+WATCHING_DAG = """\
+from airflow.sdk import dag
+from kafka_rollout.airflow.operators.kafka_cluster import KafkaFeaturesOperator, KafkaReleaseCheckOperator
+from kafka_rollout.airflow.sensors.kafka_cluster import KafkaClusterHealthySensor, KafkaFeatureLevelSensor
+
+@dag(schedule=None, params={"level": 1, "release": "4.3.1"})
+def watches():
+    by = {"kafka_cluster_conn_id": "foreign"}
+    healthy = KafkaClusterHealthySensor(task_id="healthy", **by)
+    level = KafkaFeatureLevelSensor(task_id="level", level="{{ params.level }}", deferrable=True, poke_interval=1, **by)
+    check = KafkaReleaseCheckOperator(task_id="check", release="{{ params.release }}", fails_on="blocker", **by)
+    healthy >> level >> check >> KafkaFeaturesOperator(task_id="features", **by)
+
+watches()
+"""
 DAG_IDS = ("kafka_upgrade_foreign", "nightly")
 WITHIN_S = 1500.0
 
@@ -61,6 +77,7 @@ def main(folder: Path, source: str, *targets: str) -> None:
     (folder / "dags").mkdir()
     (folder / "dags" / "kafka.py").write_text(THREE_LINES)
     (folder / "dags" / "nightly.py").write_text(OWN_DAG)
+    (folder / "dags" / "watches.py").write_text(WATCHING_DAG)
     settings.clusters.mkdir(parents=True)
     cache = ReleaseCache.from_settings(settings)
     cluster = LocalCluster.create(folder / "kafka", "foreign", Release.parse(source), cache=cache)
@@ -72,10 +89,11 @@ def main(folder: Path, source: str, *targets: str) -> None:
             "AIRFLOW__CORE__DAGS_FOLDER": str(folder / "dags"),
             "AIRFLOW__CORE__PLUGINS_FOLDER": str(folder / "plugins"),
             "AIRFLOW__DAG_PROCESSOR__DAG_FILE_PROCESSOR_TIMEOUT": "300",
+            "AIRFLOW_CONN_FOREIGN": json.dumps({"conn_type": "kafka_rollout", "host": cluster.spec.bootstrap_servers}),
         }
         with AirflowServer.start(folder / "airflow", environment=environment, timeout_s=600) as server:
             found = {dag_id: upgrade(server, dag_id, target) for dag_id, target in zip(DAG_IDS, targets, strict=True)}
-            print(json.dumps({**found, **installation(server)}))
+            print(json.dumps({**found, "watches": watch(server, targets[-1]), **installation(server)}))
     finally:
         cluster.delete()
 
@@ -98,6 +116,22 @@ def upgrade(server: AirflowServer, dag_id: str, target: str) -> dict[str, Any]:
         "shown": next((run for run in cluster["runs"] if run["run_id"] == run_id), None),
         "lock": cluster["lock"],
         "report": report(server, dag_id, run_id),
+    }
+
+
+def watch(server: AirflowServer, release: str) -> dict[str, Any]:
+    """Run the user's DAG with sensors and operators: a level that is there, then one that never comes."""
+    client = server.client()
+    client.wait_for_dag("watches", timeout_s=600)
+    run_id = client.trigger("watches", {"level": 1, "release": release})
+    waiting = client.trigger("watches", {"level": 99, "release": release})
+    until = time.monotonic() + WITHIN_S
+    while (state := client.run_state("watches", run_id)) not in {"success", "failed"} and time.monotonic() < until:
+        time.sleep(1.0)
+    return {
+        "state": state,
+        "tasks": client.task_states("watches", run_id),
+        "waits": client.task_states("watches", waiting)["level"],
     }
 
 

@@ -1,4 +1,4 @@
-"""The wheel in a clean environment with Airflow: upgrades of a real cluster by two kinds of DAG file."""
+"""The wheel in a clean environment with Airflow: a real cluster is upgraded, watched and checked by DAGs of users."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_the_command_line_works_without_the_checkout(python: Path) -> None:
     assert "4.3.1" in run(python.with_name("kafka-rollout"), "catalogue", "--json")
 
 
-def test_upgrades_of_a_real_cluster_succeed_by_three_lines_and_inside_a_user_s_own_dag(
+def test_a_real_cluster_is_upgraded_by_three_lines_and_inside_a_user_s_dag_and_watched_by_another(
     python: Path, tmp_path: Path
 ) -> None:
     releases = ("4.0.1", "4.2.1", "4.3.1")
@@ -95,6 +95,9 @@ def test_upgrades_of_a_real_cluster_succeed_by_three_lines_and_inside_a_user_s_o
         assert upgrade["lock"] is None
         assert f"foreign: {source} → {target}" in upgrade["report"]
     assert {found["nightly"]["tasks"][task_id] for task_id in ("announce", "outcome", "celebrate")} == {"success"}
+    watched = found["watches"]
+    assert set(watched["tasks"].values()) == {"success"}, watched
+    assert watched["waits"] == "deferred"
     assert Path(found["package"]).is_relative_to(python.parents[1])
     assert found["plugins"].count("kafka_rollout") == 1
     assert found["plugin_errors"] == []

@@ -11,6 +11,6 @@ Begin with:
 - `operators.replace_batch.ReplaceOperator`: the replacement of a batch
 - `approvals.asking.ask`: requests a decision from within a task
 - `approvals.airflow_records.AirflowRecords`: compares approvals with Airflow's own records
-- `hooks.kafka_cluster.KafkaClusterHook`: a cluster by the id of an Airflow Connection, for everybody's DAGs
+- `sensors.kafka_cluster.ClusterSensor`: base of the sensors for everybody's DAGs, as are the modules with `PUBLIC`
 - `views.app.app`: the paths of the page "Kafka rollout"
 """

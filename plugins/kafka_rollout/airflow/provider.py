@@ -27,26 +27,12 @@ def get_provider_info() -> dict[str, Any]:
                 "tags": ["apache", "kafka"],
             }
         ],
-        "operators": _modules(
-            *(
-                f"operators.{name}"
-                for name in (
-                    "ask_approval",
-                    "replace_batch",
-                    "compatibility_scan",
-                    "notifications",
-                    "services",
-                    "spark_scan",
-                    "step",
-                )
-            ),
-        ),
-        "sensors": _modules("gates.batch_sensors", "gates.sensor"),
-        "notifications": ["kafka_rollout.airflow.webhook.WebhookNotifier"],
+        # What everybody can use. The modules of the tool's own DAGs are not listed.
+        "operators": _modules("operators.kafka_cluster", "operators.kafka_coordinator_log_scan"),
+        "sensors": _modules("sensors.kafka_cluster"),
+        "triggers": _modules("sensors.condition_trigger"),
         "hooks": _modules("hooks.kafka_cluster"),
-        "triggers": _modules(
-            "approvals.airflow_records", "gates.batch_trigger", "gates.replace_trigger", "gates.trigger"
-        ),
+        "notifications": ["kafka_rollout.airflow.webhook.WebhookNotifier"],
         # The entry point airflow.plugins registers the plugin with its links; a second registration is an import error.
         "connection-types": [
             {

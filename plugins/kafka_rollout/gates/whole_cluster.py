@@ -1,4 +1,4 @@
-"""Gates of the whole cluster: after finalizing, and before all controllers stop while the brokers serve."""
+"""Gates of the whole cluster: health, after finalizing, and before all controllers stop while the brokers serve."""
 
 from __future__ import annotations
 
@@ -211,33 +211,56 @@ def check_before_controllers_stop(cluster: ClusterSpec, state: ClusterState, mov
     """
     conditions = [
         answered(state.unanswered),
-        _all_serve(cluster, state),
+        _all_serve(cluster, state, lists_fenced=True),
         _settled(cluster, state),
         _caught_up(cluster, state),
-        none_left(
-            "all replicas are in sync",
-            sorted(p.name for p in state.partitions if set(p.isr) != set(p.replicas) or p.leader not in p.isr),
-            met=f"{count(len(state.partitions), 'partition')} have a leader and all replicas in sync",
-        ),
+        _in_sync(state),
         none_left("no reassignment", sorted(movements.reassigned), met="no partition is being reassigned"),
         none_left("no directory move", sorted(movements.directories), met="no replica moves to another directory"),
     ]
     return GateCheck(gate="controllers-stop", at=state.observed_at, conditions=tuple(conditions))
 
 
-def _all_serve(cluster: ClusterSpec, state: ClusterState) -> GateCondition:
+def check_healthy(cluster: ClusterSpec, state: ClusterState) -> GateCheck:
+    """Check that every node serves, has the newest metadata, and every replica is in sync with its leader.
+
+    What the user cannot read, or did not answer, is not healthy.
+    """
+    conditions = (
+        answered((*state.unanswered, *state.not_observable)),
+        _all_serve(cluster, state),
+        _caught_up(cluster, state),
+        _in_sync(state),
+    )
+    return GateCheck(gate="healthy", at=state.observed_at, conditions=conditions)
+
+
+def _in_sync(state: ClusterState) -> GateCondition:
+    return none_left(
+        "all replicas are in sync",
+        sorted(p.name for p in state.partitions if set(p.isr) != set(p.replicas) or p.leader not in p.isr),
+        met=f"{count(len(state.partitions), 'partition')} have a leader and all replicas in sync",
+    )
+
+
+def _all_serve(cluster: ClusterSpec, state: ClusterState, *, lists_fenced: bool = False) -> GateCondition:
+    """Check that every known node serves.
+
+    `lists_fenced`: brokers before 4.0 list no fenced ones (KIP-1073); one that is not known and has no replica counts
+    then too.
+    """
     registered = state.registered
     fenced = registered.fenced
-    wrong = [] if fenced is not None else ["the fenced brokers cannot be listed"]
+    wrong = ["the fenced brokers cannot be listed"] if fenced is None and lists_fenced else []
     for node in cluster.nodes:
         seen = state.nodes.get(node.node_id)
-        if seen is None or seen.process.pid is None or seen.features is None:
+        if seen is None or seen.features is None or (cluster.manages_nodes and seen.process.pid is None):
             wrong.append(f"node {node.node_id} is down")
         elif node.is_broker and node.node_id not in registered.unfenced:
             wrong.append(f"broker {node.node_id} is fenced or not registered")
     unlisted = (registered.brokers | (fenced or frozenset())) - {node.node_id for node in cluster.brokers}
     wrong += [f"broker {node_id} is registered and not in the inventory" for node_id in sorted(unlisted)]
-    met = f"{count(len(cluster.nodes), 'node')} respond; no broker is fenced"
+    met = f"{count(len(cluster.nodes), 'node')} respond; none of their brokers is fenced"
     return none_left("every node serves", wrong, met=met)
 
 

@@ -2,10 +2,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from kafka_rollout.gates.gate import GateCheck
-from kafka_rollout.gates.whole_cluster import check_finalized, check_metadata_version, check_snapshots
-from kafka_rollout.model.state import ClusterState
+from kafka_rollout.gates.whole_cluster import check_finalized, check_healthy, check_metadata_version, check_snapshots
+from kafka_rollout.model.state import ClusterState, RegisteredNodes
 from kafka_rollout.model.topology import ClusterSpec
 from tests.unit.builders import (
     NOW,
@@ -14,6 +15,7 @@ from tests.unit.builders import (
     SEPARATE,
     catalogue,
     node_state,
+    partition,
     quorum,
     replace_node,
     silent,
@@ -48,6 +50,35 @@ def _at(
             for n in SEPARATE.nodes
         }
     )
+
+
+def _unhealthy(**changes: Any) -> set[str]:
+    """The conditions of a healthy cluster that these changes leave unmet."""
+    return {one.name for one in check_healthy(SEPARATE, state(**changes)).conditions if not one.is_met}
+
+
+def test_a_healthy_cluster_was_seen_whole() -> None:
+    assert _unhealthy() == set()
+    assert _unhealthy(nodes=replace_node(state(), silent(2))) == {"every node serves"}
+    assert _unhealthy(unanswered=("No response to DescribeQuorum.",)) == {"every query answered"}
+    assert _unhealthy(not_observable=("The user cannot describe topics.",)) == {"every query answered"}
+    assert _unhealthy(quorum=None) == {"every node is caught up"}
+    assert _unhealthy(quorum=quorum([1, 2, 3], 3, [4, 5, 6], n5=1000)) == {"every node is caught up"}
+    behind = replace(partition("orders", 0, [4, 5, 6]), isr=(4, 5))
+    assert _unhealthy(partitions=(behind,)) == {"all replicas are in sync"}
+    without_leader = replace(partition("orders", 0, [4, 5, 6]), leader=-1)
+    assert _unhealthy(partitions=(without_leader,)) == {"all replicas are in sync"}
+
+
+def test_a_broker_that_is_fenced_or_that_nobody_listed_is_not_healthy() -> None:
+    def registered(brokers: set[int], fenced: set[int] | None) -> RegisteredNodes:
+        of = None if fenced is None else frozenset(fenced)
+        return RegisteredNodes(brokers=frozenset(brokers), fenced=of, controllers=frozenset({1, 2, 3}))
+
+    assert _unhealthy(registered=registered({4, 5, 6}, {6})) == {"every node serves"}
+    assert _unhealthy(registered=registered({4, 5}, None)) == {"every node serves"}
+    assert _unhealthy(registered=registered({4, 5, 6, 7}, set())) == {"every node serves"}
+    assert _unhealthy(registered=registered({4, 5, 6}, None)) == set(), "brokers before 4.0 list no fenced ones"
 
 
 def test_finalized_holds_only_when_every_node_itself_reports_every_level() -> None:

@@ -1,0 +1,1 @@
+"""Examples of DAGs that use the public operators and sensors."""
