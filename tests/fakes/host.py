@@ -360,6 +360,8 @@ class FakeHost:
         if line.startswith("systemctl show --property=Id,Names,"):
             shown = [self._depends(unit) for unit in shlex.split(line)[4:]]
             return done_with(0, "\n".join(filter(None, shown)), "")
+        if line.startswith("systemctl show --property=Id,ExecCondition,"):
+            return done_with(0, "\n".join(self._commands_of(unit) for unit in shlex.split(line)[4:]), "")
         if "--property=FragmentPath" in line:
             return done_with(0, self.start, "")
         if line.startswith("stat --dereference "):
@@ -511,6 +513,11 @@ class FakeHost:
         empty = ("RequiredBy", "RequisiteOf", "BoundBy", "ConsistsOf", "Requires", "Requisite", "BindsTo")
         kept = {"Id": unit, "Names": unit, "LoadState": "loaded", "ActiveState": "active", **dict.fromkeys(empty, "")}
         return "" if own is None else "".join(f"{name}={value}\n" for name, value in {**kept, **own}.items())
+
+    def _commands_of(self, unit: str) -> str:
+        own = {"Id": unit, **(self.depends.get(unit, {}) or {})}
+        names = ("Id", "ExecCondition", "ExecStartPre", "ExecStart", "FragmentPath", "EnvironmentFiles", "Environment")
+        return "".join(f"{name}={own[name]}\n" for name in names if name in own)
 
     def _walk(self, line: str, paths: Sequence[str]) -> str:
         """Every path exists but those that are `gone`, and /opt/kafka is the only link."""

@@ -502,9 +502,13 @@ class HostState:
     options: Mapping[Release | None, NextOptions] = field(default_factory=dict)
     """The options of the next start on each release; None: on any other one than the installed."""
     writers: tuple[str, ...] = ()
-    """Commands of a start that write configuration_file as a whole, each after the script or unit that has it."""
+    """Commands of a start that write configuration_file as a whole, each after its script or its unit, which can be
+    another one that the start runs."""
     writer_doubt: str = ""
     """Why the next of them can write another configuration than the file has, as the end of a sentence; empty: none."""
+    written_files: tuple[tuple[str, str], ...] = ()
+    """Other files that the next start reads, and that it can write in another way than the last one, each with the
+    reason as in `writer_doubt`."""
     logging: Mapping[Release | None, LoggingFiles] = field(default_factory=dict)
     """The logging configurations that the start scripts take from the folders; without a file of the operator."""
     labels: Mapping[Release | None, Mapping[str, str]] = field(default_factory=dict)

@@ -27,6 +27,12 @@ START_REMOVES_DATA = FindingCode(
     BLOCKER,
     "A command of the unit or of its scripts removes a log directory, or data in it, at each start or stop of a node.",
 )
+START_WRITES_FILE = FindingCode(
+    "START-WRITES-FILE",
+    WARNING,
+    "A command of a start writes a file that the node then reads, such as a keystore or an environment file, and can "
+    "write another one than at the last start.",
+)
 UNIT_SETTINGS_UNKNOWN = FindingCode(
     "UNIT-SETTINGS-UNKNOWN",
     WARNING,
@@ -58,6 +64,7 @@ UNIT_START_CODES = (
     UNIT_NOT_STARTABLE,
     START_CONDITION,
     START_REMOVES_DATA,
+    START_WRITES_FILE,
     ENVIRONMENT_GONE,
     LISTENER_UNRESOLVED,
     LISTENER_MOVED,
@@ -119,6 +126,16 @@ def unit_start_findings(node: NodeSpec, host: HostState) -> Iterator[Finding]:
             f"the log directory {directory}, and a rollback does not bring it back.",
             f"Remove the command from {host.unit} or its script, and run `systemctl daemon-reload` as root on host "
             f"{host.name}. Do not stop the node before that. Then plan again.",
+        )
+    for path, doubt in host.written_files:
+        yield START_WRITES_FILE.found(
+            f"{subject}, {path}",
+            f"The next start of node {node.node_id} writes {path} on host {host.name} before Kafka reads it, and "
+            f"{hide_credentials(doubt)}. The node can start with other keys, options or rights than the plan has "
+            "checked, or not at all.",
+            f"Check what the start writes now (`systemctl cat {host.unit}`, and the units that it starts). If the node "
+            "can start with it, no action is needed: the approval of the plan accepts it.",
+            covers=(path, hide_credentials(doubt)),
         )
     if host.environment_gone:
         names = few(host.environment_gone)

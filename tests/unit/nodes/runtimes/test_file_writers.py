@@ -161,6 +161,75 @@ def test_a_newer_copy_of_the_same_lines_does_not_block() -> None:
     assert doubt(f"install -m 640 {TEMPLATE} {FILE}", changed={TEMPLATE: NEW_FILE}, template=same) == []
 
 
+def of_other_unit(line: str, *, time: str = NEW_FILE, setting: str = "Wants", **shown: str) -> list[tuple[str, str]]:
+    """Return the findings of a node whose start runs another unit with the command."""
+    unit = "/etc/systemd/system/kafka-config.service"
+    helper = {
+        "Type": "oneshot",
+        "ActiveState": "inactive",
+        "Result": "success",
+        "ExecStart": f"{{ path=/bin/sh ; argv[]=/bin/sh -c {line} ; ignore_errors=no }}",
+        "FragmentPath": unit,
+        **shown,
+    }
+    host = FakeHost(
+        depends={
+            "kafka.service": {setting: "config.target"},
+            "config.target": {"Wants": "c.service"},
+            "c.service": helper,
+        },
+        jvm="env \narg java\narg -Da=b c\nstarted 1650000000 0\nend /etc/default/kafka\n",
+        changed={TEMPLATE: time, unit: OLD_FILE, "/etc/systemd/system/kafka.service": OLD_FILE},
+    )
+    host.files[TEMPLATE] = "node.id=7\n"
+    state = runtime_on(host).host(NODE, [NEW])
+    problems = host_problems(replace(SEPARATE, nodes=(NODE,)), catalogue(), {NODE.node_id: state}, (NEW,))
+    codes = ("CONFIGURATION-REWRITTEN", "START-WRITES-FILE", "START-REMOVES-DATA")
+    return [(one.code, one.severity.value) for one in problems if one.code in codes]
+
+
+BLOCKED = [("CONFIGURATION-REWRITTEN", "blocker")]
+
+
+@pytest.mark.parametrize("setting", ["Wants", "Requires", "BindsTo"])
+def test_another_unit_of_the_start_that_makes_the_configuration_counts_as_a_wrapper(setting: str) -> None:
+    line = f"cp {TEMPLATE} {FILE}"
+    assert of_other_unit(line, setting=setting) == BLOCKED
+    assert of_other_unit(line, setting=setting, time=OLD_FILE) == []
+    assert of_other_unit(line, setting="Requisite") == []  # it starts nothing
+
+
+def test_such_a_unit_counts_if_the_next_start_runs_it() -> None:
+    line = f"cp {TEMPLATE} {FILE}"
+    assert of_other_unit(line, ActiveState="active") == []
+    assert of_other_unit(line, LoadState="masked") == []
+    assert of_other_unit(line, ActiveState="failed") == BLOCKED
+
+
+def test_other_files_that_such_a_unit_writes_or_removes_are_named() -> None:
+    assert of_other_unit("fetch > /etc/default/kafka") == [("START-WRITES-FILE", "warning")]
+    assert of_other_unit(f"cp {TEMPLATE} /etc/default/kafka") == [("START-WRITES-FILE", "warning")]
+    assert of_other_unit(f"cp {TEMPLATE} /etc/default/kafka", time=OLD_FILE) == []
+    assert of_other_unit("rm -rf /data") == [("START-REMOVES-DATA", "blocker")]
+
+
+def test_a_unit_that_stops_with_the_node_runs_again() -> None:
+    helper = {"ExecStart": f"{{ path=/bin/cp ; argv[]=/bin/cp {TEMPLATE} {FILE} ; ignore_errors=no }}"}
+
+    def writers(**own: str) -> tuple[str, ...]:
+        host = FakeHost(depends={"kafka.service": {"Wants": "c.service", **own}, "c.service": helper})
+        host.files[TEMPLATE] = "node.id=7\n"
+        return runtime_on(host).host(NODE, [NEW]).writers
+
+    assert writers(ConsistsOf="c.service") == (f"unit c.service: /bin/cp {TEMPLATE} {FILE}",)
+    assert writers() == ()  # it is active, and stays so
+
+
+def test_what_systemd_does_not_show_of_such_units_is_unknown() -> None:
+    state = runtime_on(FakeHost(depends={"kafka.service": {"Wants": "c.service"}, "c.service": None})).host(NODE, [NEW])
+    assert any(one.startswith("the commands of other units") for one in state.unknown)
+
+
 @pytest.mark.parametrize("line", [f"render | tee {FILE}", f"curl -s https://config > {FILE}", f"echo $(id) > {FILE}"])
 def test_a_program_whose_output_is_unknown_blocks(line: str) -> None:
     (told,) = doubt(line)

@@ -764,6 +764,7 @@ def test_what_a_host_does_not_report_is_unknown() -> None:
             (
                 "the units that systemd stops with kafka.service (`systemctl show`)",
                 "the units that kafka.service requires (`systemctl show`)",
+                "the commands of other units that a start of kafka.service runs (`systemctl show`)",
                 "what else starts through /opt/kafka (`systemctl show`, /proc/*/cmdline)",
             ),
         ),

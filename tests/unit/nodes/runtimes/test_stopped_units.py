@@ -12,6 +12,7 @@ from tests.unit.nodes.runtimes.test_service import NODE, runtime_on
 UNKNOWN = "the units that systemd stops with kafka.service (`systemctl show`)"
 
 REQUIRED = "the units that kafka.service requires (`systemctl show`)"
+STARTED = "the commands of other units that a start of kafka.service runs (`systemctl show`)"
 
 
 def read(**depends: dict[str, str] | None) -> HostState:
@@ -72,6 +73,6 @@ def test_what_systemd_does_not_show_of_one_of_the_units_is_unknown() -> None:
     link = (
         f"what else starts through {NODE.service.symlink} (`systemctl show`, /proc/*/cmdline)" if NODE.service else ""
     )
-    assert set(read(kafka=None).unknown) == {UNKNOWN, link, REQUIRED}
+    assert set(read(kafka=None).unknown) == {UNKNOWN, link, REQUIRED, STARTED}
     state = read(kafka={"RequiredBy": "connect.service"}, connect=None)
     assert (state.unknown, state.stopped_units) == ((UNKNOWN,), ())

@@ -1,8 +1,8 @@
 """Which commands of a start write a file as a whole, so that lines that were written into it before are gone.
 
-ExecStartPre= or a script around the start script can make the configuration from a template: `envsubst <t >file`,
-`sed … t | tee file`, `cp`, `install`, a program with `-o file`. Commands that change a part of the file (`>>`,
-`sed -i`) keep the others. A program that is no shell script is not read.
+ExecStartPre=, a script around the start script, or another unit that the start runs, can make the configuration from a
+template: `envsubst <t >file`, `sed … t | tee file`, `cp`, `install`, a program with `-o file`. Commands that change a
+part of the file (`>>`, `sed -i`) keep the others. A program that is no shell script is not read.
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from kafka_rollout.base.wording import few
 from kafka_rollout.formats.files import server_properties
 from kafka_rollout.model.node_log import hide_credentials
 from kafka_rollout.model.start_conditions import source_of
 from kafka_rollout.model.topology import NodeSpec
-from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, service_of
-from kafka_rollout.nodes.runtimes.hosts.option_sources import ScriptScope, ScriptsOfStart, UnitOptions
+from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands
+from kafka_rollout.nodes.runtimes.hosts.option_sources import ScriptScope, ScriptsOfStart
 from kafka_rollout.nodes.runtimes.hosts.text_files import TextFile
 from kafka_rollout.nodes.runtimes.hosts.times import read_newer
 from kafka_rollout.nodes.runtimes.hosts.unit_environment import put_in
@@ -36,33 +37,46 @@ def find_writers(texts: Sequence[TextFile], variables: Mapping[str, str], path: 
     return tuple(dict.fromkeys(found))
 
 
+class WritingUnit(NamedTuple):
+    """The unit of a node, or another one that its start runs."""
+
+    start: ScriptsOfStart
+    variables: Mapping[str, str]
+    files: tuple[str, ...]
+    """With its settings and its environment."""
+
+    def find_writers(self, path: str) -> tuple[str, ...]:
+        """As the function."""
+        return find_writers(self.start.texts, self.variables, path)
+
+
 def read_doubt(
     commands: HostCommands,
     node: NodeSpec,
-    unit: UnitOptions,
-    start: ScriptsOfStart,
+    units: Iterable[WritingUnit],
+    path: str,
     *,
-    unit_files: Iterable[str],
-    config: Mapping[str, str],
+    started: int | None,
+    config: Mapping[str, str] | None = None,
 ) -> str:
-    """Return why the next start can write another configuration than the file has, as the end of a sentence; empty if
-    it writes none, or the same as it did: what it makes it from is older than the process, or is the same text.
+    """Return why the next start can write another file `path` than the last one did, as the end of a sentence; empty if
+    it writes none, or the same: what it makes it from is older than the process, or is the same text.
 
-    `unit_files`: those of the unit. `config`: that of the node, with its command line.
+    `started`: when the process was. `config`: that of the node with its command line, if the file is its configuration.
     """
-    path = service_of(node).configuration_file
-    lines = [line for text in start.wrappers for line in text.lines]
-    values = dict(zip(lines, start.wrapper_lines(unit.variables), strict=True))
-    doubts = []
-    for text, line in _writers(start.texts, unit.variables, path):
-        source = source_of(put_in(values.get(line, line), unit.variables), path)
-        script = [text.path] if text.path.startswith("/") else []
-        if source is None:
-            doubts.append(f"what `{hide_credentials(line)[:_SHOWN]}` writes is unknown")
-        elif not (source.is_copy and _is_same(commands, node, source.paths[0], config)):
-            inputs = [*source.paths, *script, *unit_files, *unit.files]
-            newer = read_newer(commands, node, inputs, unit.started)
-            doubts += [f"{one} can be newer than the process" for one in newer]
+    doubts: list[str] = []
+    for unit in units:
+        lines = [line for text in unit.start.wrappers for line in text.lines]
+        values = dict(zip(lines, unit.start.wrapper_lines(unit.variables), strict=True))
+        for text, line in _writers(unit.start.texts, unit.variables, path):
+            source = source_of(put_in(values.get(line, line), unit.variables), path)
+            script = [text.path] if text.path.startswith("/") else []
+            if source is None:
+                doubts.append(f"what `{hide_credentials(line)[:_SHOWN]}` writes is unknown")
+            elif not (config and source.is_copy and _is_same(commands, node, source.paths[0], config)):
+                inputs = [*source.paths, *script, *unit.files]
+                newer = read_newer(commands, node, inputs, started)
+                doubts += [f"{one} can be newer than the process" for one in newer]
     return few(list(dict.fromkeys(doubts)), limit=3) if doubts else ""
 
 

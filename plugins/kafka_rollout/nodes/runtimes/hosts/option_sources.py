@@ -394,6 +394,19 @@ def read_next_start(
     )
 
 
+def read_scripts(commands: HostCommands, node: NodeSpec, unit: str, written: Sequence[str]) -> ScriptsOfStart:
+    """Return what another unit executes. `written`: its commands."""
+    command = " ; ".join(written)
+    files = _Scripts(commands, node)
+    named = [path for path in dict.fromkeys(_FILE.findall(command)) if path != service_of(node).configuration_file]
+    files.read_all(named)
+    read = files.all_of(named, TextFile(path=f"unit {unit}", lines=(command,)))
+    scripts = tuple(text for text in read.texts if text.path in files.texts)
+    return ScriptsOfStart(
+        options={}, texts=tuple(dict.fromkeys(read.texts)), scripts={}, is_known=read.is_read, wrappers=scripts
+    )
+
+
 def _absent(moves: Sequence[str], then: Sequence[str], files: TextFiles) -> frozenset[str]:
     """Return the programs below the link that a release does not have. `then`: their paths there, and others."""
     there = {*files.texts, *files.unread}

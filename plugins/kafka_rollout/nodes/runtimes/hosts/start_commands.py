@@ -43,11 +43,13 @@ def read_start_commands(
     start: ScriptsOfStart,
     *,
     stop: Iterable[str],
+    others: Iterable[StartCommand],
     directories: Collection[str],
 ) -> StartCommands:
-    """Return what can end the next start, and what removes data. `stop`: the commands of a stop."""
+    """Return what can end the next start, and what removes data. `stop`: the commands of a stop. `others`: those of
+    other units that a start runs."""
     own = [*_commands(options, start)]
-    others = [*of_unit((one, True) for one in stop), *_of_texts(start)]
+    others = [*of_unit((one, True) for one in stop), *_of_texts(start), *others]
     paths, sources, owners = paths_of(own)
     removed = [path for one in (*own, *others) for path, _ in removed_paths(one.text)]
     places = follow(commands, node, [*paths, *removed, *directories]) if paths or removed else {}

@@ -34,9 +34,11 @@ from kafka_rollout.model.host_state import (
     LinkUser,
     MovedListener,
     PackageProblem,
+    RequiredUnit,
     StartFile,
     StartFileKind,
     StartPath,
+    StoppedUnit,
     can_change,
 )
 from kafka_rollout.model.jvm_options import NextOptions
@@ -66,7 +68,7 @@ from kafka_rollout.nodes.runtimes.hosts.commands import (
     shown_with_errors,
     unusable,
 )
-from kafka_rollout.nodes.runtimes.hosts.file_writers import find_writers, read_doubt
+from kafka_rollout.nodes.runtimes.hosts.file_writers import WritingUnit, read_doubt
 from kafka_rollout.nodes.runtimes.hosts.installing import is_pinned, is_provided, read_held
 from kafka_rollout.nodes.runtimes.hosts.java_processes import read_java_processes
 from kafka_rollout.nodes.runtimes.hosts.link_users import read_link_users
@@ -96,6 +98,7 @@ from kafka_rollout.nodes.runtimes.hosts.shell_lines import assignments
 from kafka_rollout.nodes.runtimes.hosts.start_commands import read_start_commands
 from kafka_rollout.nodes.runtimes.hosts.start_paths import read_start_paths
 from kafka_rollout.nodes.runtimes.hosts.start_writes import read_start_writes
+from kafka_rollout.nodes.runtimes.hosts.started_units import StartedUnit, read_started_units
 from kafka_rollout.nodes.runtimes.hosts.stopped_units import read_stopped_units
 from kafka_rollout.nodes.runtimes.hosts.times import parse_times, read_newer, read_times
 from kafka_rollout.nodes.runtimes.hosts.unit_environment import (
@@ -142,6 +145,13 @@ _PACKAGE_FOLDERS = "/var/lib /var/cache"
 """Where package managers keep their state, and what they download."""
 _PLACES = ("/etc/systemd/system", "/run/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system")
 """Where systemd finds drop-ins of a unit."""
+_OF_SITE = frozenset(
+    {
+        *(StartFileKind.JVM, StartFileKind.PROGRAM, StartFileKind.KEYS, StartFileKind.KEY_TAB, StartFileKind.PROVIDED),
+        *(StartFileKind.PLANNED, StartFileKind.AGENT, StartFileKind.LOGGING, StartFileKind.NAMED, StartFileKind.INNER),
+    }
+)
+"""What commands of a site can make at a start."""
 _UNIT_FILES = frozenset({"FragmentPath", "DropInPaths", "EnvironmentFiles"})
 _TIMES = re.compile(r"(\d+)/(\d+)(/.+)")
 _UNKNOWN_DIRECTORY = "/unknown-directory"  # of a node whose directories a config provider has
@@ -409,8 +419,7 @@ def read_host(
     paths = parse_paths(seen.out)
     leads = _read_leads(commands, node, service, paths)
     sees_processes = _sees_processes(commands, node, unit)
-    stopped_units = read_stopped_units(commands, node)
-    required_units = read_required_units(commands, node)
+    stopped_units, required_units, started_units = _read_other_units(commands, node)
     needs_reload = "NeedDaemonReload=yes" if unit.needs_reload else read_reload(commands, node)
     mounts = read_unit_mounts(commands, node)
     settings, settings_problem = _read_or_unknown(lambda: () if unit.masked else _read_settings(commands, node, unit))
@@ -490,6 +499,7 @@ def read_host(
         "which machine it is (/proc/sys/kernel/random/boot_id)": not unit.machine,
         f"the units that systemd stops with {service.unit} (`systemctl show`)": stopped_units is None,
         f"the units that {service.unit} requires (`systemctl show`)": required_units is None,
+        f"the commands of other units that a start of {service.unit} runs (`systemctl show`)": started_units is None,
         f"whether the file system of {' and '.join(unseen)} is mounted read-only (`findmnt`)": bool(unseen),
         f"what else starts {from_} (`systemctl show`, /proc/*/cmdline)": link_users is None,
         **({} if denied else _unknown_paths(service, paths, seen.err)),
@@ -541,6 +551,7 @@ def read_host(
             options,
             start,
             stop=(*unit.stop_commands, *unit.after_stop),
+            others=[command for one in started_units or () for command in one.all_commands],
             directories=log_directories(config),
         ),
         **(resolved or ({},))[0],
@@ -594,13 +605,13 @@ def read_host(
         options=start.options,
         overrides=frozenset(_overrides_of(facts.arguments, options, start)),
         changed_java=(java.of_process, java.paths[0]) if java.has_changed else None,
-        writers=find_writers(start.texts, options.variables, service.configuration_file),
-        writer_doubt=read_doubt(
+        **_read_writing(
             commands,
             node,
-            options,
-            start,
-            unit_files=_files_of(settings or (), unit),
+            WritingUnit(start, options.variables, (*_files_of(settings or (), unit), *options.files)),
+            started_units or (),
+            others=[*options.files, *(one.path for one in start_paths if one.kind in _OF_SITE)],
+            started=options.started,
             config=config,
         ),
         logging=read_logging_files(commands, node, releases or (None,), facts.arguments),
@@ -616,6 +627,45 @@ def read_host(
         ),
         unknown=tuple(what for what, is_unknown in unknown.items() if is_unknown),
     )
+
+
+def _read_other_units(
+    commands: HostCommands, node: NodeSpec
+) -> tuple[tuple[StoppedUnit, ...] | None, tuple[RequiredUnit, ...] | None, tuple[StartedUnit, ...] | None]:
+    """Return those that stop with the unit of the node, those that it needs, and those that its next start runs."""
+    stopped = read_stopped_units(commands, node)
+    names = [name for one in stopped or () for name in one.names]
+    return stopped, read_required_units(commands, node), read_started_units(commands, node, names)
+
+
+class _Writing(TypedDict):
+    """Fields of HostState."""
+
+    writers: tuple[str, ...]
+    writer_doubt: str
+    written_files: tuple[tuple[str, str], ...]
+
+
+def _read_writing(
+    commands: HostCommands,
+    node: NodeSpec,
+    own: WritingUnit,
+    units: Iterable[StartedUnit],
+    *,
+    others: Iterable[str],
+    started: int | None,
+    config: Mapping[str, str],
+) -> _Writing:
+    """Return what the next start writes and then reads. `own`: the unit of the node. `units`: others that its start
+    runs. `others`: the files that it reads besides its configuration."""
+    writing = [own, *(WritingUnit(one.start, one.variables, one.files) for one in units)]
+    file = service_of(node).configuration_file
+    doubts = {one: read_doubt(commands, node, writing, one, started=started) for one in dict.fromkeys(others)}
+    return {
+        "writers": tuple(command for one in writing for command in one.find_writers(file)),
+        "writer_doubt": read_doubt(commands, node, writing, file, started=started, config=config),
+        "written_files": tuple((path, doubt) for path, doubt in doubts.items() if doubt and path != file),
+    }
 
 
 def _sees_processes(commands: HostCommands, node: NodeSpec, unit: UnitState) -> bool:
