@@ -140,8 +140,13 @@ class FakeHost:
     jar_mark: str = ""  # ` (deleted)`: the jar that the process has open was removed
     other_files: str = ""  # more lines of the list of its open files
     modes: dict[str, str] = field(  # path → mode and ids, as `ls -ln` shows them
-        default_factory=lambda: {"/data": "drwxr-x---. 1 997 997"}
+        default_factory=lambda: {
+            "/data": "drwxr-x---. 1 997 997",
+            "/tmp": "drwxrwxrwt. 1 0 0",  # noqa: S108
+            "/": "drwxr-xr-x. 1 0 0",
+        }
     )
+    noexec: Collection[str] = ()  # folders that are mounted so
     present: set[str] = field(default_factory=set)  # paths that have a file again
     processes: str = (
         "Processes=known\nUser=997\nPrivileged=no\n"  # those of Kafka outside of the unit, as unit_stops.py reads them
@@ -308,6 +313,8 @@ class FakeHost:
             names = ("BindPaths", "BindReadOnlyPaths", "TemporaryFileSystem", "RootDirectory")
             shown = {**dict.fromkeys(names, ""), "PrivateTmp": "no", "ProtectHome": "no", **self.mounts}
             return done_with(0, "".join(f"{name}={value}\n" for name, value in shown.items()), "")
+        if "--property=LogsDirectory," in line:
+            return done_with(0, "".join(f"{name}={value}\n" for name, value in self.mounts.items()), "")
         if "fib_trie" in line:
             return done_with(0, self._network((text or "").splitlines()), "")
         if 'getent "$kind"' in line:
@@ -345,7 +352,10 @@ class FakeHost:
             return done_with(0, f"{shown}name kafka\nid 997\nfirst 997\nall 997\nmembers \n", "")
         if "findmnt" in line and not line.startswith("if test -L "):
             programs, _, paths = f"\n{text or ''}".partition("\n\n")
-            options = [f"options {path}\nmounted rw,relatime" for path in programs.splitlines()]
+            options = [
+                f"options {path}\nmounted rw,relatime{',noexec' if path in self.noexec else ''}"
+                for path in programs.splitlines()
+            ]
             modes = [
                 f"{self.modes.get(path, '-rwxr-xr-x. 1 0 0')} 1 Jan  1 00:00 {path}" for path in paths.splitlines()
             ]

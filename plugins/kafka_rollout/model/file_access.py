@@ -23,6 +23,8 @@ class Use(StrEnum):
     EXECUTE = "execute"
     WRITE = "write"
     CREATE = "create files in"
+    LOAD = "load libraries from"
+    """It creates them there before."""
 
 
 _READ, _WRITE, _EXECUTE = stat.S_IROTH, stat.S_IWOTH, stat.S_IXOTH
@@ -34,7 +36,10 @@ _NEEDS = {
     Use.EXECUTE: _EXECUTE,
     Use.WRITE: _WRITE,
     Use.CREATE: _WRITE | _EXECUTE,
+    Use.LOAD: _WRITE | _EXECUTE,
 }
+MAPPED = (Use.EXECUTE, Use.LOAD)
+"""Uses that a mount with noexec refuses."""
 
 
 def is_permitted(bits: int, use: Use) -> bool:
@@ -107,8 +112,8 @@ def access_of(user: UnitUser, way: Sequence[FileMode | str], place: FileMode | s
             return _refused(user, path, f"cannot enter {folder} (InaccessiblePaths= of the unit)")
     closed = max((one for one in user.unexecutable if _is_in(path, one)), key=len, default=None)
     opened = max((one for one in user.executable if _is_in(path, one)), key=len, default="")
-    if use is Use.EXECUTE and closed is not None and len(opened) <= len(closed) and opened != closed:
-        return _refused(user, path, f"cannot execute {path} (NoExecPaths={closed} of the unit)")
+    if use in MAPPED and closed is not None and len(opened) <= len(closed) and opened != closed:
+        return _refused(user, path, f"cannot {use} {path} (NoExecPaths={closed} of the unit)")
     unknown = ""
     for part, wanted in [*((folder, Use.ENTER) for folder in way), (place, use)]:
         if not _NEEDS[wanted]:
@@ -122,9 +127,9 @@ def access_of(user: UnitUser, way: Sequence[FileMode | str], place: FileMode | s
             return _refused(user, part.path, f"cannot {wanted} {part.path} (mode {part.mode:04o}, {owner})")
         if allowed is None:
             unknown = unknown or f"{part.path} has an access control list"
-        if wanted is Use.EXECUTE and part.is_on_noexec:
-            return _refused(user, part.path, f"cannot execute {part.path}: its file system is mounted with noexec")
-        if wanted is Use.EXECUTE and part.is_on_noexec is None:
+        if wanted in MAPPED and part.is_on_noexec:
+            return _refused(user, part.path, f"cannot {wanted} {part.path}: its file system is mounted with noexec")
+        if wanted in MAPPED and part.is_on_noexec is None:
             unknown = unknown or f"the mount options of {part.path} are not known"
     return FileAccess(user=user.name, unknown=unknown)
 

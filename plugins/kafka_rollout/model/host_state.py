@@ -195,6 +195,8 @@ class StartWrite:
     """It is LOG_DIR of Kafka's scripts, or a file in it."""
     is_needed: bool = True
     """False if the node starts without it."""
+    codecs: tuple[str, ...] = ()
+    """The compressions whose library the node unpacks there, and loads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,7 +41,7 @@ from kafka_rollout.planning.findings.shadowing_jars import JAR_SHADOWS_RELEASE, 
 from kafka_rollout.planning.findings.start_commands import START_COMMAND, start_command_findings
 from kafka_rollout.planning.findings.start_paths import START_PATH_CODES, start_path_findings
 from kafka_rollout.planning.findings.start_scripts import START_SCRIPT_EDITED, edited_script_findings
-from kafka_rollout.planning.findings.start_writes import start_write_findings
+from kafka_rollout.planning.findings.start_writes import CODEC_NOT_LOADABLE, start_write_findings
 from kafka_rollout.planning.findings.stops import STOP_CODES, stop_findings
 from kafka_rollout.planning.findings.unit_mounts import UNIT_SEES_OTHER_FILE, unit_mount_findings
 from kafka_rollout.planning.findings.unit_starts import UNIT_START_CODES, unit_start_findings
@@ -466,6 +466,7 @@ HOSTS_CHECK = Check(
         *JVM_OPTION_CODES,
         START_SCRIPT_EDITED,
         START_COMMAND,
+        CODEC_NOT_LOADABLE,
         SECURITY_LABEL_DIFFERS,
     ),
     of=(CheckOf.UPGRADE, CheckOf.DOWNGRADE, CheckOf.INVENTORY),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from kafka_rollout.base.findings import BLOCKER, INFO, WARNING, Finding
+from kafka_rollout.base.findings import BLOCKER, INFO, WARNING, Finding, FindingCode
 from kafka_rollout.base.wording import few
 from kafka_rollout.model.file_access import FileAccess
 from kafka_rollout.model.host_state import HostState, StartWrite
@@ -13,6 +13,12 @@ from kafka_rollout.model.topology import NodeSpec, ServiceSpec
 from kafka_rollout.planning.findings.start_paths import START_FILE_FORBIDDEN, START_PATH_UNKNOWN
 from kafka_rollout.releases.facts import Release
 
+CODEC_NOT_LOADABLE = FindingCode(
+    "CODEC-NOT-LOADABLE",
+    (BLOCKER, WARNING),
+    "The next process of a broker cannot load the libraries of zstd or snappy: java.io.tmpdir (default: /tmp), where "
+    "it unpacks them, is mounted with noexec, does not exist, or is closed to its user. A warning if this is unknown.",
+)
 _SHOWN = 8
 
 
@@ -24,12 +30,15 @@ def start_write_findings(node: NodeSpec, host: HostState, releases: Sequence[Rel
     for write in host.writes:
         if write.release not in releases:
             continue
+        if write.codecs:
+            continue
         if write.access.refused:
             refused[write.release, write.access].append(write)
         elif write.access.unknown:
             unknown[write.release, write.access.user, write.access.unknown].append(write)
     if service is None:
         return
+    yield from _codec_findings(node, host, releases)
     for (release, access), writes in refused.items():
         is_needed = any(write.is_needed for write in writes)
         yield START_FILE_FORBIDDEN.found(
@@ -48,6 +57,29 @@ def start_write_findings(node: NodeSpec, host: HostState, releases: Sequence[Rel
             f"{_names(writes)} as the start of node {node.node_id} on Kafka {release} does: {why}.",
             f"Check as root that {user} can: `sudo -u {user} test -w FOLDER`.",
             severity=WARNING if moves else INFO,
+        )
+
+
+def _codec_findings(node: NodeSpec, host: HostState, releases: Sequence[Release]) -> Iterator[Finding]:
+    """Yield one for each folder with its reason, whatever the releases are."""
+    found: dict[tuple[str, FileAccess, tuple[str, ...]], None] = {}
+    for write in host.writes:
+        if write.codecs and write.release in releases and (write.access.refused or write.access.unknown):
+            found[write.path, write.access, write.codecs] = None
+    for path, access, codecs in found:
+        names = " and ".join(codecs)
+        does = f"user {access.user} of {host.unit} on host {host.name}"
+        fact = f"{does} {access.refused}" if access.refused else f"it is unknown whether {does} can: {access.unknown}"
+        yield CODEC_NOT_LOADABLE.found(
+            f"node {node.node_id}, {path}",
+            f"Node {node.node_id} unpacks the libraries of {names} to {path} at their first use, and loads them there: "
+            f"{fact}. The process that runs can have done this earlier. After its next start, also after a rollback, "
+            f"the node would run and refuse each batch with {' or '.join(codecs)}.",
+            "Choose a folder on a file system without noexec, such as /var/lib/kafka-tmp. Run `install -d -m 0700 -o "
+            f"{access.user} FOLDER` as root, and add `-Djava.io.tmpdir=FOLDER` to KAFKA_OPTS of the unit (`systemctl "
+            f"edit {host.unit}`, then `systemctl daemon-reload`). The run restarts the node with it. Then plan again.",
+            severity=BLOCKER if access.refused else WARNING,
+            covers=(path, access.refused or access.unknown),
         )
 
 

@@ -12,6 +12,7 @@ import posixpath
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
+from types import MappingProxyType
 from typing import NamedTuple
 
 from kafka_rollout.model.file_access import FileAccess, UnitUser, Use
@@ -27,7 +28,7 @@ from kafka_rollout.nodes.runtimes.hosts.overrides import is_of_shell
 from kafka_rollout.nodes.runtimes.hosts.shell_lines import OUTPUT, ReplacedVariables, assignments
 from kafka_rollout.nodes.runtimes.hosts.start_paths import follow_link, paths_of_root, relative_start_scripts
 from kafka_rollout.nodes.runtimes.hosts.unit_environment import put_in
-from kafka_rollout.nodes.runtimes.hosts.user_access import Lookup, read_access, read_unit_user
+from kafka_rollout.nodes.runtimes.hosts.user_access import Followed, Lookup, read_access, read_unit_user
 from kafka_rollout.nodes.runtimes.start_files import paths_in
 from kafka_rollout.releases.facts import Release
 
@@ -38,7 +39,8 @@ _DEFAULT = re.compile(r"\$\{LOG_DIR:?[-=]([^}]+)\}")
 _STARTS = re.compile(r"kafka-(?:server-start|run-class)|^\s*exec\s+\d*&?>")
 _PREPARES = re.compile(r"(?:^|[\s/])(?:mkdir|install|chown|chmod|setfacl|ln)\s")
 _DIRECTORIES = {**FOLDERS_OF_USER, "RuntimeDirectory": MADE_FOLDERS["RuntimeDirectory"]}
-_SANDBOX = (*OF_WRITES, *OF_HOMES, "BindPaths")
+_SANDBOX = (*OF_WRITES, *OF_HOMES, "BindPaths", "TemporaryFileSystem")
+_TMP = ("/tmp", "/var/tmp")  # noqa: S108 - of the unit
 _USR = ("/usr", "/boot", "/efi")
 _PROTECTED = {
     ("ProtectSystem", "yes"): _USR,
@@ -91,7 +93,7 @@ def read_start_writes(
         return ()
     folders = [one for one in (*sandbox.read_only, *sandbox.writable) if one.isprintable()]
     switches = [] if service.package else [*releases]
-    every = [service.symlink or "/", *folders, *(one for _, write in wanted for one in _ways(write.path))]
+    every = [service.symlink or "/", *folders, *(one for _, write in wanted for one in ways(write.path))]
     paths = list(dict.fromkeys(every))
     followed = follow_link(commands, node, paths, [service.folder(release) for release in switches])
     of_path = {path: number for number, path in enumerate(paths)}
@@ -101,15 +103,15 @@ def read_start_writes(
 
     lookups: list[Lookup] = []
     for release, write in wanted:
-        nearest = _nearest(write.path, {path: lead(path, release)[0] for path in _ways(write.path)})
-        place, way = lead(nearest, release)
+        found_at = nearest(write.path, {path: lead(path, release)[0] for path in ways(write.path)})
+        place, way = lead(found_at, release)
         lookups.append(Lookup(way, place.path, Use.WRITE if place.state is PlaceState.FILE else Use.CREATE))
     user = read_unit_user(commands, node)
     found = []
     for (release, write), asked in zip(wanted, read_access(commands, node, lookups), strict=True):
         folder, place = lead(service.symlink or "/", release)[0].path, lead(write.path, release)[0]
         parent = lead(posixpath.dirname(write.path), release)[0]
-        moves = bool(switches) and _is_below(place.path, folder)
+        moves = bool(switches) and is_below(place.path, folder)
         if sandbox.prepares(place.path):
             continue  # through a link, as a log directory that leads to that of StateDirectory=
         forms = (posixpath.normpath(write.path), place.path)
@@ -146,18 +148,18 @@ def _access_after_unpacking(user: UnitUser, folder: str, login: str) -> FileAcce
     return FileAccess(user=user.name, refused=refused, place=folder)
 
 
-def _ways(path: str) -> list[str]:
+def ways(path: str) -> list[str]:
     """Return a path and each folder above, as the path names it."""
     return [path, *map(str, PurePosixPath(path).parents)]
 
 
-def _nearest(path: str, places: Mapping[str, StartPlace]) -> str:
+def nearest(path: str, places: Mapping[str, StartPlace | Followed]) -> str:
     """Return the path, or the nearest folder above that the SSH user sees."""
     seen = (PlaceState.FILE, PlaceState.FOLDER)
-    return next((one for one in _ways(path) if places[one].state in seen), "/")
+    return next((one for one in ways(path) if one in places and places[one].state in seen), "/")
 
 
-def _is_below(path: str, folder: str) -> bool:
+def is_below(path: str, folder: str) -> bool:
     return f"{path}/".startswith(f"{folder.rstrip('/')}/")
 
 
@@ -170,9 +172,25 @@ class UnitSandbox(NamedTuple):
     """Folder that the process cannot write → the setting."""
     writable: list[str]
     """Folders below them that it can."""
+    private: tuple[str, ...] = ()
+    """Folders in whose place systemd makes empty ones on their file systems."""
+    mounted: Mapping[str, str] = MappingProxyType({})
+    """Folder in whose place the unit has another one, on any file system → the setting."""
+    is_disconnected: bool = False
+    """Those of `private` are on a file system of their own."""
 
     def prepares(self, path: str) -> bool:
-        return any(_is_below(path, folder) for folder in self.prepared)
+        return any(is_below(path, folder) for folder in self.prepared)
+
+    def is_private(self, path: str) -> bool:
+        return path in self.private
+
+    def is_below_private(self, path: str) -> bool:
+        return any(is_below(path, folder) and path != folder for folder in self.private)
+
+    def why_mounted(self, path: str) -> str:
+        """Return the setting by which only the unit sees what is there; empty without one."""
+        return next((setting for folder, setting in self.mounted.items() if is_below(path, folder)), "")
 
     def why_read_only(self, places: Collection[str], resolved: Mapping[str, str]) -> str:
         """Return the setting that forbids writing to a file or folder, of which each of `places` is a path; empty
@@ -180,7 +198,7 @@ class UnitSandbox(NamedTuple):
 
         def depth(folder: str) -> int:
             forms = (folder, resolved.get(folder, folder))
-            return max((len(one) for one in forms for place in places if _is_below(place, one)), default=-1)
+            return max((len(one) for one in forms for place in places if is_below(place, one)), default=-1)
 
         deepest = max(self.read_only, key=depth, default="")
         is_free = any(depth(folder) >= depth(deepest) for folder in self.writable)
@@ -194,12 +212,17 @@ def read_sandbox(commands: HostCommands, node: NodeSpec, unit: UnitOptions) -> U
     prepared: list[str] = []
     read_only: dict[str, str] = {}
     writable = ["/dev", "/proc", "/sys"]
+    private, is_disconnected = tuple[str, ...](), False
+    mounted: dict[str, str] = {}
     for name, _, value in (line.partition("=") for line in shown.splitlines()):
         paths = [word.lstrip("-+") for word in value.split() if word.lstrip("-+").startswith("/")]
         if name in _DIRECTORIES:
             prepared += [f"{_DIRECTORIES[name]}/{word.partition(':')[0]}" for word in value.split()]
         elif name == "BindPaths":
             prepared += map(bound, paths)
+            mounted |= {bound(path): f"{name}={path}" for path in paths}
+        elif name == "TemporaryFileSystem":
+            mounted |= {path.partition(":")[0]: f"{name}={path}" for path in paths}
         elif name in ("ProtectSystem", "ProtectHome"):
             read_only |= dict.fromkeys(_PROTECTED.get((name, value), ()), f"{name}={value}")
         elif name == "ReadOnlyPaths":
@@ -207,11 +230,12 @@ def read_sandbox(commands: HostCommands, node: NodeSpec, unit: UnitOptions) -> U
         elif name == "ReadWritePaths":
             writable += paths
         elif name == "PrivateTmp" and value not in ("", "no"):
-            writable += ["/tmp", "/var/tmp"]  # noqa: S108 - paths of the host
+            private, is_disconnected = _TMP, value == "disconnected"
+            writable += _TMP
     prepares = [command for command in _commands(unit, "ExecStartPre=") if _PREPARES.search(command)]
     of_root = (paths_of_root(commands, node, unit.variables) if prepares else None) or ()
     prepared += [path for command in prepares for path in paths_in(command) if path in of_root and "bin/" not in path]
-    return UnitSandbox(prepared, read_only, writable)
+    return UnitSandbox(prepared, read_only, writable, private, mounted, is_disconnected)
 
 
 def _commands(unit: UnitOptions, setting: str) -> list[str]:
@@ -238,11 +262,11 @@ def _writes(
     has_gc_log = _has_gc_log(unit)
     if folder:
         log_file = node.service.log_file if node.service else None
-        is_needed = log_file is not None and _is_below(log_file, posixpath.normpath(folder))
+        is_needed = log_file is not None and is_below(log_file, posixpath.normpath(folder))
         yield _Write(folder, is_needed=is_needed or (not own and has_gc_log), is_log=True)
     for word in own:
         if (path := _gc_log(word)) and has_gc_log:
-            if of_process and _is_below(path, of_process):
+            if of_process and is_below(path, of_process):
                 yield from [_Write(folder + path.removeprefix(of_process), is_log=True)] if folder else []
             elif shown_option(word) not in lost:
                 yield _Write(path)

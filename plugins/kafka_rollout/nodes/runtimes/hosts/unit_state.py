@@ -71,6 +71,7 @@ from kafka_rollout.nodes.runtimes.hosts.commands import (
 from kafka_rollout.nodes.runtimes.hosts.file_writers import WritingUnit, read_doubt
 from kafka_rollout.nodes.runtimes.hosts.installing import is_pinned, is_provided, read_held
 from kafka_rollout.nodes.runtimes.hosts.java_processes import read_java_processes
+from kafka_rollout.nodes.runtimes.hosts.library_folders import read_library_folders
 from kafka_rollout.nodes.runtimes.hosts.link_users import read_link_users
 from kafka_rollout.nodes.runtimes.hosts.loaded_files import read_reload
 from kafka_rollout.nodes.runtimes.hosts.logging_files import read_logging_files
@@ -445,17 +446,21 @@ def read_host(
         facts=facts,
     )
     login = values.get("login", "")
+    startable = [release for release in releases if release in there | brought]
     writes, writes_problem = _read_or_unknown(
-        lambda: read_start_writes(
-            commands,
-            node,
-            [release for release in releases if release in there | brought],
-            process=facts.arguments,
-            unit=options,
-            start=start,
-            brought=brought,
-            login=login,
-            directories=log_directories(config),
+        lambda: (
+            *read_start_writes(
+                commands,
+                node,
+                startable,
+                process=facts.arguments,
+                unit=options,
+                start=start,
+                brought=brought,
+                login=login,
+                directories=log_directories(config),
+            ),
+            *read_library_folders(commands, node, startable, process=facts.arguments, unit=options, start=start),
         )
     )
     written = folders_of_run(

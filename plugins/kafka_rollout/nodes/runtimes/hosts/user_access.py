@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from kafka_rollout.model.file_access import FileAccess, FileMode, UnitUser, Use, access_of
+from kafka_rollout.model.file_access import MAPPED, FileAccess, FileMode, UnitUser, Use, access_of
 from kafka_rollout.model.host_state import PlaceState
 from kafka_rollout.model.topology import NodeSpec, ServiceSpec
 from kafka_rollout.model.unit_settings import BOUND_PATHS, CLOSED_PATHS, OF_USER
@@ -38,8 +38,9 @@ tab=$(printf '\\t')
 _FOLLOW = 'number=0; while IFS= read -r path; do walk "$path"; see; echo "$number $seen $at$way"; '
 _FOLLOW += "number=$((number + 1)); done"
 _FOLLOWED = re.compile(r"(\d+) ([+d?-]) (/?[^\t]*)((?:\t[^\t]+)*)")
-# Paths of programs, an empty line, and the paths whose modes are asked. `ls` shows an access control list as `+`. What
-# the SSH user can execute is on no mount with noexec; a container does not always show its mounts.
+# Paths of programs and of folders with libraries, an empty line, and the paths whose modes are asked. `ls` shows an
+# access control list as `+`. What the SSH user can execute is on no mount with noexec; a container does not always show
+# its mounts.
 _MODES = """\
 export LC_ALL=C; while IFS= read -r path && test -n "$path"; do echo "options $path";
 if test -f "$path" && test -x "$path"; then echo 'mounted exec'; else
@@ -109,7 +110,7 @@ def read_access(commands: HostCommands, node: NodeSpec, lookups: Sequence[Lookup
     if not lookups:
         return []
     user = read_unit_user(commands, node)
-    programs = dict.fromkeys(one.place for one in lookups if one.use is Use.EXECUTE)
+    programs = dict.fromkeys(one.place for one in lookups if one.use in MAPPED)
     places = dict.fromkeys(part for one in lookups for part in (*one.way, one.place))
     text = "".join(f"{path}\n" for path in (*programs, "", *places))
     modes = _modes(commands.shell.run(service_of(node).host, _MODES, text=text).out)
