@@ -146,6 +146,9 @@ class FakeHost:
             "/": "drwxr-xr-x. 1 0 0",
         }
     )
+    limits: str = ""  # lines of process_limits.py
+    user: str = "kafka"  # of the unit; root: `of_process` shows the ids of the process
+    of_process: str = ""
     noexec: Collection[str] = ()  # folders that are mounted so
     present: set[str] = field(default_factory=set)  # paths that have a file again
     processes: str = (
@@ -348,8 +351,7 @@ class FakeHost:
             names = (f"folder {one}\nlibs {one}\njar kafka_2.13-{release}.jar\njar new.jar" for one, release in there)
             return done_with(0, "\n".join(names), "")
         if "--property=User," in line:
-            shown = "User=kafka\nGroup=\nSupplementaryGroups=\n"
-            return done_with(0, f"{shown}name kafka\nid 997\nfirst 997\nall 997\nmembers \n", "")
+            return done_with(0, self._user(), "")
         if "findmnt" in line and not line.startswith("if test -L "):
             programs, _, paths = f"\n{text or ''}".partition("\n\n")
             options = [
@@ -523,6 +525,11 @@ class FakeHost:
         empty = ("RequiredBy", "RequisiteOf", "BoundBy", "ConsistsOf", "Requires", "Requisite", "BindsTo")
         kept = {"Id": unit, "Names": unit, "LoadState": "loaded", "ActiveState": "active", **dict.fromkeys(empty, "")}
         return "" if own is None else "".join(f"{name}={value}\n" for name, value in {**kept, **own}.items())
+
+    def _user(self) -> str:
+        number = 0 if self.user == "root" else 997
+        ids = f"name {self.user}\nid {number}\nfirst {number}\nall {number}\nmembers \n"
+        return f"{self.of_process}User={self.user}\nGroup=\nSupplementaryGroups=\n{ids}"
 
     def _commands_of(self, unit: str) -> str:
         own = {"Id": unit, **(self.depends.get(unit, {}) or {})}

@@ -80,6 +80,8 @@ class UnitUser:
     """Folders in which NoExecPaths= forbids programs."""
     executable: tuple[str, ...] = ()
     """Folders in which ExecPaths= permits them. With `*` at its end: all that begin so."""
+    is_changed: bool = False
+    """systemd starts a process of root, which changes to this user itself."""
     unknown: str = ""
     """Why the user is not known, a part of a sentence."""
 

@@ -169,6 +169,39 @@ def test_a_drop_in_that_is_gone_leaves_no_setting_proved() -> None:
     assert found(replace(host, changed={unit: older})) == []
 
 
+def test_a_unit_of_root_that_changes_the_user_itself_is_read_with_this_user() -> None:
+    ids = "process Uid 65534 65534 65534 65534\nprocess Gid 65534 65534 65534 65534\nprocess Groups 7\nowner nobody\n"
+    changed = FakeHost(user="root", of_process=ids)
+    (data, *_) = runtime_on(changed).host(NODE, [R431]).writes
+    assert data.access.user == "nobody"
+    assert "cannot write /data" in data.access.refused
+    (data, *_) = runtime_on(replace(changed, modes={"/data": "drwxrwx---. 1 0 7"})).host(NODE, [R431]).writes
+    assert data.access.refused == ""
+    for same in (replace(changed, of_process=""), replace(changed, of_process=ids.replace("65534", "0"))):
+        (data, *_) = runtime_on(same).host(NODE, [R431]).writes
+        assert (data.access.user, data.access.refused) == ("root", "")
+    (data, *_) = runtime_on(replace(changed, user="kafka")).host(NODE, [R431]).writes
+    assert data.access.user == "kafka"
+
+
+def test_root_executes_the_wrapper_of_such_a_unit() -> None:
+    wrapper = "/usr/local/sbin/start-kafka"
+    ids = "process Uid 65534 65534 65534 65534\nprocess Gid 65534 65534 65534 65534\nowner nobody\n"
+    host = FakeHost(
+        user="root",
+        of_process=ids,
+        start=f"ExecStart={COMMAND.format(wrapper, 'no')}\n",
+        modes={wrapper: "-rwx------. 1 0 0"},
+    )
+
+    def refused(host: FakeHost) -> list[bool]:
+        paths = runtime_on(host).host(NODE, [R431]).start_paths
+        return [bool(place.access.refused) for one in paths if one.path == wrapper for place in one.after.values()]
+
+    assert refused(host) == [False]
+    assert refused(replace(host, user="kafka")) == [True]
+
+
 def test_a_variable_of_the_configuration_that_the_next_start_does_not_have_blocks() -> None:
     unit = "/etc/systemd/system/kafka.service"
     provider = "org.apache.kafka.common.config.provider.EnvVarConfigProvider"

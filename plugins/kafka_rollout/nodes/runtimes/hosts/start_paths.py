@@ -38,7 +38,7 @@ from kafka_rollout.nodes.runtimes.hosts.commands import (
 from kafka_rollout.nodes.runtimes.hosts.inner_files import read_inner_files
 from kafka_rollout.nodes.runtimes.hosts.package_paths import NamedPath, read_absent, read_barred, read_package_paths
 from kafka_rollout.nodes.runtimes.hosts.unit_environment import put_in
-from kafka_rollout.nodes.runtimes.hosts.user_access import WALK, Lookup, follow, read_access, read_way
+from kafka_rollout.nodes.runtimes.hosts.user_access import WALK, Lookup, follow, read_access, read_unit_user, read_way
 from kafka_rollout.nodes.runtimes.start_files import all_start_paths, paths_in
 from kafka_rollout.releases.facts import Release
 
@@ -197,7 +197,11 @@ def read_start_paths(
     asked = [service.symlink, *(path if path.startswith("/") else f"{directory}/{path}" for path, _ in wanted)]
     keys: list[Release | None] = [*releases] if releases else [None]
     read = follow_link(commands, node, asked, [_NO_FOLDER if key is None else service.folder(key) for key in keys])
-    places = _with_access(commands, node, read, list(wanted.values()))
+    is_changed = read_unit_user(commands, node).is_changed
+    uses = [
+        one._replace(uses=frozenset()) if is_changed and _is_of_root(one, service) else one for one in wanted.values()
+    ]
+    places = _with_access(commands, node, read, uses)
     seen = frozenset(facts.opened)
     link = _start_path(StartFileKind.LIBRARIES, service.symlink, _places(0, keys, places, seen))
     link = replace(link, is_resolved=_resolves(service, (*wrapper, *lines)))
@@ -212,6 +216,12 @@ def read_start_paths(
     )
     found = _with_removed(paths, prepared)
     return link, tuple(one for one in found if one.kind is not StartFileKind.INNER or _is_moved(one)), problem
+
+
+def _is_of_root(path: _Named, service: ServiceSpec) -> bool:
+    """Return whether a unit that changes the user itself can use a path before."""
+    is_wrapper = path.kind is StartFileKind.PROGRAM and not path.path.startswith(f"{service.symlink}/")
+    return path.kind is StartFileKind.UNIT or is_wrapper
 
 
 def _is_moved(path: StartPath) -> bool:

@@ -61,6 +61,8 @@ class _Write(NamedTuple):
     """It is in the folder that the scripts make, or this folder."""
     is_data: bool = False
     """It is a log directory, which Kafka makes with the folders above."""
+    is_of_shell: bool = False
+    """A shell opens it before Kafka."""
 
 
 def read_start_writes(
@@ -112,6 +114,8 @@ def read_start_writes(
         folder, place = lead(service.symlink or "/", release)[0].path, lead(write.path, release)[0]
         parent = lead(posixpath.dirname(write.path), release)[0]
         moves = bool(switches) and is_below(place.path, folder)
+        if user.is_changed and write.is_of_shell:
+            continue  # it can be root that opens it
         if sandbox.prepares(place.path):
             continue  # through a link, as a log directory that leads to that of StateDirectory=
         forms = (posixpath.normpath(write.path), place.path)
@@ -275,7 +279,10 @@ def _writes(
     if (temporary := properties_of(kept).get("java.io.tmpdir", "")).startswith("/"):
         yield _Write(temporary)
     yield from (
-        _Write(path) for line in starts for path in OUTPUT.findall(line) if not path.startswith(("/dev/", "/proc/"))
+        _Write(path, is_of_shell=True)
+        for line in starts
+        for path in OUTPUT.findall(line)
+        if not path.startswith(("/dev/", "/proc/"))
     )
 
 

@@ -77,6 +77,7 @@ from kafka_rollout.nodes.runtimes.hosts.loaded_files import read_reload
 from kafka_rollout.nodes.runtimes.hosts.logging_files import read_logging_files
 from kafka_rollout.nodes.runtimes.hosts.login_files import read_key_tabs
 from kafka_rollout.nodes.runtimes.hosts.logs import read_journal, read_log_tail
+from kafka_rollout.nodes.runtimes.hosts.main_process import FIND_KAFKA, PROCESS
 from kafka_rollout.nodes.runtimes.hosts.names import first_address, read_network
 from kafka_rollout.nodes.runtimes.hosts.next_java import NextJava, find_next_java
 from kafka_rollout.nodes.runtimes.hosts.open_files import read_open_files
@@ -113,7 +114,7 @@ from kafka_rollout.nodes.runtimes.hosts.unit_environment import (
 from kafka_rollout.nodes.runtimes.hosts.unit_mounts import read_unit_mounts
 from kafka_rollout.nodes.runtimes.hosts.unit_processes import LeftProcesses, left_command, parse_left
 from kafka_rollout.nodes.runtimes.hosts.unit_stops import read_unit_stop
-from kafka_rollout.nodes.runtimes.hosts.user_access import WALK
+from kafka_rollout.nodes.runtimes.hosts.user_access import WALK, read_unit_user
 from kafka_rollout.nodes.runtimes.hosts.written_folders import folders_of_run, possible_folders
 from kafka_rollout.nodes.runtimes.start_files import all_start_files
 from kafka_rollout.releases.facts import Release
@@ -158,16 +159,8 @@ _TIMES = re.compile(r"(\d+)/(\d+)(/.+)")
 _UNKNOWN_DIRECTORY = "/unknown-directory"  # of a node whose directories a config provider has
 STAT = "stat --format=%f/%u/%U/%n"
 _STATUS = re.compile(r"([0-9a-f]{1,8})/([0-9]{1,10})/([^/]*)/(/.*)")
-# `main` is the main process, `kafka` this one or its nearest child whose command line has Kafka's main class.
-_FIND_KAFKA = (
-    "main=$(systemctl show --property=MainPID --value {unit}); below=$main; kafka=; "
-    'while test "${{below:-0}}" != 0 && test -z "$kafka"; do for pid in $(echo "$below" | tr , " "); do '
-    "if tr '\\0' '\\n' 2>/dev/null </proc/$pid/cmdline | grep -qxF " + MAIN_CLASS + "; "
-    'then kafka=$pid; fi; done; below=$(pgrep -d, -P "$below"); done; '
-)
-_PROCESS = _FIND_KAFKA + "pid=${{kafka:-$main}}; "
 _MAIN_PROCESS = (
-    _FIND_KAFKA + 'test -z "$kafka" || echo "Kafka=$kafka"; '
+    FIND_KAFKA + 'test -z "$kafka" || echo "Kafka=$kafka"; '
     'echo "Main=$main"; echo "Program=$(cat /proc/$main/comm 2>/dev/null)"'
 )
 # For each path of the input: `other`, or with wildcards `first`, then `each` with every file `$one`.
@@ -183,7 +176,7 @@ ARGUMENTS = (
     "LC_ALL=C systemctl show --property=Environment --value {unit} | sed 's/^/env /'; "
     "LC_ALL=C systemctl show-environment | sed 's/^/all /'; "
     "LC_ALL=C systemctl show --property=ExecStart,ExecStartPre,ExecStartPost,ExecCondition,ExecSearchPath {unit} | "
-    "sed 's/^/show /'; " + _PROCESS + "tr '\\0' '\\n' 2>/dev/null </proc/$pid/cmdline | sed 's/^/arg /'; "
+    "sed 's/^/show /'; " + PROCESS + "tr '\\0' '\\n' 2>/dev/null </proc/$pid/cmdline | sed 's/^/arg /'; "
     'age=$(ps -o etimes= -p "$pid" 2>/dev/null) && echo "started $(date +%s)" $age; '
     + WALK.replace("{", "{{").replace("}", "}}")
     + "LC_ALL=C systemctl show --property=EnvironmentFiles --value {unit} | "
@@ -581,7 +574,7 @@ def read_host(
             if installs and {*releases} - {installed} and not denied
             else ClosingLines()
         ),
-        runs_as_root=unit.is_root,
+        runs_as_root=unit.is_root and read_unit_user(commands, node).user_id <= 0,
         denied=denied,
         old_sudo=_old_sudo(values.get("sudo", "")),
         excess=excess or (),
@@ -1228,7 +1221,7 @@ def read_overrides(commands: HostCommands, node: NodeSpec) -> dict[str, str]:
     unit = service_of(node).unit
     line = (
         f"LC_ALL=C systemctl show --property=ExecStart --value {unit} | sed 's/^/exec /'; "
-        f"{_PROCESS.format(unit=unit)}"
+        f"{PROCESS.format(unit=unit)}"
         "tr '\\0\\n' '\\n\\r' 2>/dev/null </proc/$pid/cmdline | sed 's/^/arg /'"
     )
     lines = commands.run(node, line).out.split("\n")
@@ -1259,7 +1252,7 @@ def read_start_files(commands: HostCommands, node: NodeSpec, config: Mapping[str
     service = service_of(node)
     line = (
         f"LC_ALL=C systemctl show --property=FragmentPath,DropInPaths,EnvironmentFiles {service.unit}; "
-        f"{_PROCESS.format(unit=service.unit)}"
+        f"{PROCESS.format(unit=service.unit)}"
         "tr '\\0\\n' '\\n\\r' 2>/dev/null </proc/$pid/cmdline | sed 's/^/arg /'; "
         f"LC_ALL=C systemctl show --property=EnvironmentFiles --value {service.unit} | "
         "sed 's/ (ignore_errors=[a-z]*) */\\n/g' | { "

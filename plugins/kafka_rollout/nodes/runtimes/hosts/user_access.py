@@ -17,6 +17,7 @@ from kafka_rollout.model.host_state import PlaceState
 from kafka_rollout.model.topology import NodeSpec, ServiceSpec
 from kafka_rollout.model.unit_settings import BOUND_PATHS, CLOSED_PATHS, OF_USER
 from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, service_of
+from kafka_rollout.nodes.runtimes.hosts.main_process import PROCESS
 
 _MOST_LINKS = 40  # as in the kernel
 # `walk PATH LINK FOLDER`, with FOLDER in place of LINK: `at` is the place, `closed` the first folder that cannot be
@@ -52,6 +53,9 @@ _PROPERTIES = ",".join((*OF_USER, "ProtectHome", *BOUND_PATHS, *CLOSED_PATHS))
 _BINDS = tuple(f"{name}=" for name in BOUND_PATHS)
 # The names of groups as their ids; the primary group of the user has it as a member only if it is in `members`.
 _USER = (
+    PROCESS + "sed -n 's/^\\([UG]id\\|Groups\\):[[:space:]]*/process \\1 /p' /proc/$pid/status 2>/dev/null; "
+    'uid=$(sed -n "s/^Uid:[[:space:]]*[0-9]*[[:space:]]*//p" /proc/$pid/status 2>/dev/null | cut -f1); '
+    'echo "owner $(getent passwd "$uid" 2>/dev/null | cut -d: -f1)"; '
     "shown=$(LC_ALL=C systemctl show --property=" + _PROPERTIES + ' {unit}); echo "$shown"; '
     'of() {{ echo "$shown" | sed -n "s/^$1=//p"; }}; user=$(of User); user=${{user:-root}}; '
     'echo "name $user"; echo "id $(id -u -- "$user" 2>/dev/null)"; first=$(id -g -- "$user" 2>/dev/null); '
@@ -145,7 +149,8 @@ def _modes(text: str) -> dict[str, FileMode]:
 
 
 def read_unit_user(commands: HostCommands, node: NodeSpec) -> UnitUser:
-    """Return the user and the groups with which systemd starts the next process.
+    """Return the user and the groups with which systemd starts the next process, or to whom the unit of root changes by
+    itself, as the process shows.
 
     Source: systemd.exec(5), and get_supplementary_groups in src/core/exec-invoke.c: with Group=, the primary group of
     the user counts only if the user is one of its members.
@@ -161,6 +166,8 @@ def read_unit_user(commands: HostCommands, node: NodeSpec) -> UnitUser:
     binds = [word for line in lines if line.startswith(_BINDS) for word in line.partition("=")[2].split()]
     bound = tuple(f"{one}::".split(":")[1] or one for one in binds if shown.get("ProtectHome") == "tmpfs")
     user_id, first = _last(lines, "id"), _last(lines, "first")
+    if user_id == "0" and (own := _user_of_process(lines)) is not None:
+        return _with_sandbox(replace(own, hidden=hidden, bound=bound), service, lines)
     if user_id == "0" or "cap_dac_" in shown.get("AmbientCapabilities", "").lower():
         root = UnitUser(name=name, user_id=0, passes_modes=True, hidden=hidden, bound=bound)
         return _with_sandbox(root, service, lines)
@@ -175,6 +182,20 @@ def read_unit_user(commands: HostCommands, node: NodeSpec) -> UnitUser:
     group_ids = frozenset(groups | {*map(int, named)})
     user = UnitUser(name=name, user_id=int(user_id), group_ids=group_ids, hidden=hidden, bound=bound)
     return _with_sandbox(user, service, lines)
+
+
+def _user_of_process(lines: Sequence[str]) -> UnitUser | None:
+    """Return the user to whom a process of root has changed (setpriv, runuser, gosu); None without one."""
+    ids = {line.split()[1]: line.split()[2:] for line in lines if line.startswith("process ")}
+    users, groups = ids.get("Uid", []), ids.get("Gid", [])
+    if len(users) < 2 or len(groups) < 2 or users[1] == "0":
+        return None
+    return UnitUser(
+        name=_last(lines, "owner") or users[1],
+        user_id=int(users[1]),
+        group_ids=frozenset(map(int, (groups[1], *ids.get("Groups", ())))),
+        is_changed=True,
+    )
 
 
 def _with_sandbox(user: UnitUser, service: ServiceSpec, lines: Sequence[str]) -> UnitUser:
