@@ -316,6 +316,8 @@ class FakeHost:
             names = ("BindPaths", "BindReadOnlyPaths", "TemporaryFileSystem", "RootDirectory")
             shown = {**dict.fromkeys(names, ""), "PrivateTmp": "no", "ProtectHome": "no", **self.mounts}
             return done_with(0, "".join(f"{name}={value}\n" for name, value in shown.items()), "")
+        if "--property=NoNewPrivileges," in line:
+            return done_with(0, self.limits, "")
         if "--property=LogsDirectory," in line:
             return done_with(0, "".join(f"{name}={value}\n" for name, value in self.mounts.items()), "")
         if "fib_trie" in line:

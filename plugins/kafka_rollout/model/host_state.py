@@ -415,6 +415,10 @@ class HostState:
     """Settings in the files of the unit that no check reads, each as `Name=value` (model/unit_settings.py)."""
     newer_settings: tuple[str, ...] = ()
     """Settings of its resources and its sandbox in files that can be newer than the process, each as `Name=value`."""
+    process_differences: tuple[str, ...] = ()
+    """What the next process cannot do by the settings of the unit, and the one that runs can, as ends of sentences."""
+    empty_patterns: tuple[str, ...] = ()
+    """Patterns of EnvironmentFile= without a match, and without which systemd starts nothing."""
     stop_actions: tuple[str, ...] = ()
     """Settings by which systemd acts on the host at each stop of the unit, each as `Name=value`."""
     mounts: tuple[UnitMount, ...] = ()

@@ -9,6 +9,7 @@ from kafka_rollout.base.wording import few, few_quoted
 from kafka_rollout.model.host_state import HostState
 from kafka_rollout.model.node_log import hide_credentials
 from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.planning.findings.start_paths import START_PATH_MISSING
 
 UNIT_NOT_STARTABLE = FindingCode(
     "UNIT-NOT-STARTABLE",
@@ -38,6 +39,12 @@ UNIT_SETTINGS_UNKNOWN = FindingCode(
     WARNING,
     "The unit of a node has settings that no check reads, and that can decide whether and with what systemd starts it.",
 )
+NEXT_PROCESS_RESTRICTED = FindingCode(
+    "NEXT-PROCESS-RESTRICTED",
+    WARNING,
+    "By the settings of its unit, the next process of a node gets lower limits, fewer capabilities or more filters "
+    "than the one that runs: a line that gave it more was removed, or the settings were changed, since its start.",
+)
 ENVIRONMENT_GONE = FindingCode(
     "ENVIRONMENT-GONE",
     (BLOCKER, WARNING),
@@ -65,6 +72,7 @@ UNIT_START_CODES = (
     START_CONDITION,
     START_REMOVES_DATA,
     START_WRITES_FILE,
+    NEXT_PROCESS_RESTRICTED,
     ENVIRONMENT_GONE,
     LISTENER_UNRESOLVED,
     LISTENER_MOVED,
@@ -190,6 +198,25 @@ def unit_start_findings(node: NodeSpec, host: HostState) -> Iterator[Finding]:
             f"Let host {host.name} resolve these names, for example by lines in /etc/hosts, or correct the setting.",
             severity=WARNING if host.resolves_controllers else BLOCKER,
             covers=host.unresolved_controllers,
+        )
+    for pattern in host.empty_patterns:
+        yield START_PATH_MISSING.found(
+            f"{subject}, {pattern}",
+            f"{on} reads EnvironmentFile={pattern}, and no file on the host matches it now. systemd does not start "
+            f"node {node.node_id} then, also after a rollback.",
+            f"Put the files back that node {node.node_id} needs. If it needs none, write `EnvironmentFile=-{pattern}` "
+            f"into the unit (`systemctl edit --full {host.unit}`), and run `systemctl daemon-reload` as root.",
+            severity=BLOCKER,
+        )
+    if host.process_differences:
+        yield NEXT_PROCESS_RESTRICTED.found(
+            f"{subject}, limits",
+            f"systemd starts the next process of node {node.node_id} on host {host.name} with other limits and "
+            f"restrictions than the one that runs: {'; '.join(host.process_differences)}.",
+            f"Compare `systemctl cat {host.unit}` with what the process had at its start, and put back what was "
+            "removed. If the node can start and serve with these settings, no action is needed: the approval of the "
+            "plan accepts them.",
+            covers=host.process_differences,
         )
     if host.newer_settings:
         shown = [hide_credentials(one) for one in host.newer_settings]

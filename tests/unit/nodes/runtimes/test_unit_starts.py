@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
 from dataclasses import replace
 
 import pytest
 
 from kafka_rollout.base.findings import Finding
 from kafka_rollout.model.topology import ClusterSpec
+from kafka_rollout.nodes.runtimes.hosts.unit_state import ARGUMENTS
 from kafka_rollout.planning.findings.stops import stop_findings
 from kafka_rollout.planning.findings.unit_starts import unit_start_findings
 from kafka_rollout.releases.facts import Release
@@ -167,6 +170,46 @@ def test_a_drop_in_that_is_gone_leaves_no_setting_proved() -> None:
     assert warning.covers == (f"(a file was added to {folder}, or removed)", "MemoryDenyWriteExecute=yes")
     assert found(replace(host, changed={unit: older, folder: older})) == []
     assert found(replace(host, changed={unit: older})) == []
+
+
+def test_a_process_with_more_than_the_next_one_shows_that_a_line_is_gone() -> None:
+    status = (
+        "status Name:\tjava\nstatus NoNewPrivs:\t0\nstatus Seccomp:\t0\nlimit Max open files  100000  100000  files\n"
+    )
+    allowed = "MemoryDenyWriteExecute=no\nLimitNOFILE=524288\n"
+    assert found(FakeHost(limits=f"{status}{allowed}")) == []
+    (warning,) = found(FakeHost(limits=f"{status}{allowed.replace('=no', '=yes')}"))
+    assert (warning.code, warning.severity.value) == ("NEXT-PROCESS-RESTRICTED", "warning")
+    assert "MemoryDenyWriteExecute=yes keeps Java from starting" in warning.sentence
+    assert shown(FakeHost(limits=f"{status}LimitNOFILE=1024\n")) == [("NEXT-PROCESS-RESTRICTED", "warning")]
+    assert found(FakeHost(limits="LimitNOFILE=1024\n")) == []  # it does not run
+
+
+@pytest.mark.parametrize(
+    ("lines", "is_missing"),
+    [
+        ("pattern /etc/kafka/env.d/*.env (ignore_errors=no)\n", True),
+        ("pattern /etc/kafka/env.d/*.env (ignore_errors=yes)\n", False),
+        ("pattern /etc/kafka/env.d/*.env (ignore_errors=no)\nend /etc/kafka/env.d/a.env\n", False),
+        ("pattern /etc/kafka/env.d/*.env (ignore_errors=no)\nend /etc/kafka/env.d/b/a.env\n", True),
+        ("pattern /etc/kafka/env.d/*.env (ignore_errors=no)\nunread  /etc/kafka/env.d/*.env\n", False),
+        ("pattern /etc/default/kafka (ignore_errors=no)\n", False),  # a path of a start
+    ],
+)
+def test_a_pattern_of_environment_files_without_a_match_blocks(lines: str, is_missing: bool) -> None:
+    problems = found(FakeHost(jvm=f"env \narg java\narg -Da=b c\n{lines}"))
+    blockers = [one for one in problems if one.code == "START-PATH-MISSING"]
+    assert [one.severity.value for one in blockers] == ["blocker"] * is_missing
+    assert all("`EnvironmentFile=-/etc/kafka/env.d/*.env`" in one.remedy for one in blockers)
+
+
+def test_the_shell_shows_each_pattern_of_a_unit() -> None:
+    """systemd shows the files in one line, or in one line for each."""
+    part = re.search(r"\| (sed [^|]*\| sed 's/\^/pattern /')", ARGUMENTS)
+    assert part is not None
+    text = "/etc/a (ignore_errors=yes) /etc/b/* (ignore_errors=no)\n"
+    ran = subprocess.run(["sh", "-c", part[1]], input=text, capture_output=True, text=True, check=True)
+    assert ran.stdout.split("\n")[:2] == ["pattern /etc/a (ignore_errors=yes) ", "pattern /etc/b/* (ignore_errors=no)"]
 
 
 def test_a_unit_of_root_that_changes_the_user_itself_is_read_with_this_user() -> None:

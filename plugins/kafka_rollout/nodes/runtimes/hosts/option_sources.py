@@ -136,6 +136,8 @@ class UnitOptions:
     """ExecStart, ExecStartPre, ExecStartPost and ExecCondition, as systemd shows them."""
     files: tuple[str, ...] = ()
     """Those of EnvironmentFile= that exist, or can exist."""
+    empty_patterns: tuple[str, ...] = ()
+    """Patterns of EnvironmentFile= without a match, and without which systemd starts nothing."""
     started: int | None = None
     """When its process was started (epoch seconds of the host); None: unknown."""
 

@@ -11,10 +11,11 @@ import math
 import re
 import shlex
 import stat
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from fnmatch import translate
 from pathlib import PurePosixPath
 from typing import TypedDict, TypeVar
 
@@ -55,6 +56,7 @@ from kafka_rollout.model.unit_settings import (
     parse_settings,
 )
 from kafka_rollout.nodes.runtimes.claim_files import CLOSED, OPEN, join_claims
+from kafka_rollout.nodes.runtimes.hosts.absences import is_literal
 from kafka_rollout.nodes.runtimes.hosts.closed_paths import read_closed_paths
 from kafka_rollout.nodes.runtimes.hosts.commands import (
     MISSING,
@@ -85,6 +87,7 @@ from kafka_rollout.nodes.runtimes.hosts.option_sources import ScriptsOfStart, Un
 from kafka_rollout.nodes.runtimes.hosts.overrides import next_overrides, starts_alone, starts_directly
 from kafka_rollout.nodes.runtimes.hosts.package_scripts import read_closing_lines
 from kafka_rollout.nodes.runtimes.hosts.package_states import find_unfinished
+from kafka_rollout.nodes.runtimes.hosts.process_limits import read_differences
 from kafka_rollout.nodes.runtimes.hosts.records import TRY_RECORDS, find_full, read_try
 from kafka_rollout.nodes.runtimes.hosts.release_folders import ReleaseFolder
 from kafka_rollout.nodes.runtimes.hosts.required_units import read_required_units
@@ -154,6 +157,7 @@ _OF_SITE = frozenset(
     }
 )
 """What commands of a site can make at a start."""
+_NEEDED_FILE = re.compile(r"(/\S+) \(ignore_errors=no\)")
 _UNIT_FILES = frozenset({"FragmentPath", "DropInPaths", "EnvironmentFiles"})
 _TIMES = re.compile(r"(\d+)/(\d+)(/.+)")
 _UNKNOWN_DIRECTORY = "/unknown-directory"  # of a node whose directories a config provider has
@@ -168,10 +172,10 @@ _IN_PATTERN = (
     "LC_ALL=C; export LC_ALL; while IFS= read -r file; do case $file in *[*?[]*) IFS=; {first}"
     'for one in $file; do if test -e "$one" || test -L "$one"; then {each}; fi; done;; *) {other};; esac; done; '
 )
-# Also `all`: the environment of systemd itself, which each unit gets; `started`: now, age of the process (s); and
-# `unread`: time of the last change (epoch seconds, empty if unknown) and path of a file that exists, or can exist, and
-# cannot be read. A path with wildcards is expanded as systemd does (glob(3), sorted in the locale C); it is unread if a
-# folder in it cannot be listed.
+# Also `all`: the environment of systemd itself, which each unit gets; `started`: now, age of the process (s);
+# `pattern`: each EnvironmentFile=; and `unread`: time of the last change (epoch seconds, empty if unknown) and path of
+# a file that exists, or can exist, and cannot be read. A path with wildcards is expanded as systemd does (glob(3),
+# sorted in the locale C); it is unread if a folder in it cannot be listed.
 ARGUMENTS = (
     "LC_ALL=C systemctl show --property=Environment --value {unit} | sed 's/^/env /'; "
     "LC_ALL=C systemctl show-environment | sed 's/^/all /'; "
@@ -180,6 +184,8 @@ ARGUMENTS = (
     'age=$(ps -o etimes= -p "$pid" 2>/dev/null) && echo "started $(date +%s)" $age; '
     + WALK.replace("{", "{{").replace("}", "}}")
     + "LC_ALL=C systemctl show --property=EnvironmentFiles --value {unit} | "
+    "sed 's/ (ignore_errors=[a-z]*) */&\\n/g' | sed 's/^/pattern /'; "
+    "LC_ALL=C systemctl show --property=EnvironmentFiles --value {unit} | "
     "sed 's/ (ignore_errors=[a-z]*) */\\n/g' | {{ "
     'give() {{ if test -f "$1" && test -r "$1"; then sed "s/^/set /" "$1"; echo; echo "end $1"; '
     'elif test -n "$1"; then walk "$1"; see; test "$seen" = - || '
@@ -555,6 +561,8 @@ def read_host(
         **(resolved or ({},))[0],
         unknown_settings=find_unknown(settings or ()),
         newer_settings=find_unproved(settings or ()),
+        process_differences=read_differences(commands, node, [line for text in start.texts for line in text.lines]),
+        empty_patterns=options.empty_patterns,
         stop_actions=find_stop_actions(settings or (), unit.kill_signal),
         needs_reload=needs_reload or "",
         mounts=mounts or (),
@@ -1168,6 +1176,7 @@ def read_unit_options(commands: HostCommands, node: NodeSpec) -> UnitOptions:
             f"The environment of unit {service.unit} on host {service.host} cannot be read: {done.problem}.",
             remedy="Correct on the host what this line names, then plan again.",
         )
+    files = (*(line[4:] for line in lines if line.startswith("end ")), *(path for _, path in unread))
     if not process and not words and unknown is None:
         unknown = TransientError(
             f"The arguments of the process of unit {service.unit} on host {service.host} are unknown.",
@@ -1181,9 +1190,27 @@ def read_unit_options(commands: HostCommands, node: NodeSpec) -> UnitOptions:
         unknown=unknown,
         search=next((line[20:] for line in lines if line.startswith("show ExecSearchPath=")), "").replace(" ", ":"),
         commands=tuple(line.removeprefix("show ") for line in lines if line.startswith(_SHOWN_COMMANDS)),
-        files=(*(line[4:] for line in lines if line.startswith("end ")), *(path for _, path in unread)),
+        files=files,
+        empty_patterns=tuple(_empty_patterns(lines, files)),
         started=started,
     )
+
+
+def _empty_patterns(lines: Iterable[str], files: Collection[str]) -> Iterator[str]:
+    """Yield the patterns of EnvironmentFile= that no file matches, and without one of which systemd starts nothing.
+    `files`: those that exist, or can exist."""
+    for line in lines:
+        match = _NEEDED_FILE.fullmatch(line.removeprefix("pattern ").strip())
+        if match and not is_literal(match[1]):
+            parts = [re.compile(translate(part)) for part in match[1].split("/")]
+            names = [file.split("/") for file in files]
+            has = any(len(one) == len(parts) and all(map(_matches, parts, one)) for one in names)
+            if not has:
+                yield match[1]
+
+
+def _matches(pattern: re.Pattern[str], part: str) -> bool:
+    return pattern.fullmatch(part) is not None
 
 
 def _environment(
