@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -100,6 +101,28 @@ def test_dates_of_files_on_a_host_are_read_without_their_content(tmp_path: Path)
     denied = ShellOfThisMachine({"stat": _out("0 stat: cannot statx '/x/y': Permission denied\n")})
     (found,) = read_named_files(_commands(denied), _node(tmp_path), {"a": "/x/y"})
     assert (found.problem, found.is_absent) == ("Permission denied", False)
+
+
+def test_a_link_above_a_file_and_a_folder_that_was_renamed_date_it(tmp_path: Path) -> None:
+    old, new = tmp_path / "2026-11", tmp_path / "2026-12"
+    for folder in (old, new):
+        folder.mkdir()
+        (folder / "ks.p12").write_text("a key")
+    current, tls = tmp_path / "current", tmp_path / "tls"
+    tls.mkdir()
+    (tls / "ks.p12").write_text("a key")
+
+    def date(path: Path) -> float | None:
+        (found,) = read_named_files(_commands(ShellOfThisMachine()), _node(tmp_path), {"a": str(path)})
+        return found.changed_at
+
+    before = [date(old / "ks.p12"), date(tls / "ks.p12")]
+    time.sleep(1.1)
+    current.symlink_to("2026-11")
+    assert date(current / "ks.p12") == int(current.lstat().st_ctime) > (before[0] or 0)
+    tls.rename(tmp_path / "moved")
+    assert (date(tmp_path / "moved/ks.p12") or 0) > (before[1] or 0)
+    assert date(old / "ks.p12") == before[0]
 
 
 def test_names_of_classes_are_found_in_the_jars_of_the_next_start(tmp_path: Path) -> None:

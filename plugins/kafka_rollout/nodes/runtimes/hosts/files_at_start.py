@@ -29,6 +29,14 @@ from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jvm.java import harmless_options, refusal_of, refused_sizes
 
 _STAT = "stat {follow}--format=%Z -- {path} 2>&1 | sed 's/^/{number} /'"
+# The time of each link on the way, and of each folder that was renamed: its entries did not change then.
+_WAY = """\
+way() { at= left=40 rest=$1; while test -n "$rest"; do part=${rest%%/*};
+case $rest in */*) rest=${rest#*/};; *) rest=;; esac; case $part in ''|.) continue;; ..) at=${at%/*}; continue;; esac;
+if test -L "$at/$part"; then stat --format=%Z -- "$at/$part" 2>&1; left=$((left - 1)); test "$left" -gt 0 || return;
+to=$(readlink -- "$at/$part"); case $to in /*) at=;; esac; rest=$to/$rest; else at=$at/$part;
+test -n "$rest" && stat --format='%Z %Y' -- "$at" 2>/dev/null | awk '$1 > $2 {print $1}'; fi; done; }
+"""
 _MODULE = "module "
 # The SSH user must not execute what another user than root can change.
 _UNSAFE = r"find -H {home} -xdev \( ! -uid 0 -o -perm /022 \) ! -type l -print -quit"
@@ -36,7 +44,7 @@ _SAFE_HOME = re.compile(r"/[\w./+-]+")
 
 
 def read_named_files(commands: HostCommands, node: NodeSpec, files: Mapping[str, str]) -> tuple[NamedFile, ...]:
-    """Return the date of each file, and of the link that names it."""
+    """Return the date of each file, or of a link or a folder on the way to it that was changed later."""
     numbered = list(enumerate(files.items()))
     parts = [
         _STAT.format(follow=follow, path=shlex.quote(path), number=number)
@@ -44,12 +52,13 @@ def read_named_files(commands: HostCommands, node: NodeSpec, files: Mapping[str,
         if path.startswith("/")
         for follow in ("-L ", "")
     ]
+    parts += [f"way {shlex.quote(path)} | sed 's/^/{number} /'" for number, (_, path) in numbered if path[:1] == "/"]
     parts += [
         f"{login_file_command(path)} | sed 's/^/{number} {_MODULE}/'"
         for number, (setting, path) in numbered
         if setting == LOGIN_FILE and path.startswith("/")
     ]
-    lines = commands.run(node, f"export LC_ALL=C; {'; '.join(parts)}").out.splitlines() if parts else []
+    lines = commands.run(node, f"export LC_ALL=C; {_WAY}{'; '.join(parts)}").out.splitlines() if parts else []
     answers: dict[int, list[str]] = {}
     modules: dict[int, list[str]] = {}
     for line in lines:
@@ -71,7 +80,7 @@ def _named_file(setting: str, path: str, answers: Sequence[str]) -> NamedFile:
         return NamedFile(
             setting=setting, path=path, problem="the path is relative to the folder in which the unit starts"
         )
-    if len(answers) == 2 and all(answer.isdigit() for answer in answers):
+    if len(answers) > 1 and all(answer.isdigit() for answer in answers):
         return NamedFile(setting=setting, path=path, changed_at=float(max(map(int, answers))))
     why = next((answer for answer in answers if not answer.isdigit()), "the host does not report it")
     if MISSING in why:
