@@ -106,7 +106,7 @@ def path_findings(node: NodeSpec, host: HostState) -> Iterable[Finding]:
             subject,
             f"Root switches the link {service.symlink} on host {host.name}, and {_shown(unsafe)}. A user who can "
             "change a folder above the link could become root.",
-            f"{_give(unsafe)} Or move the link to a folder of root and correct the inventory.",
+            f"{_give(host, unsafe)} Or move the link to a folder of root and correct the inventory.",
         )
     for path in service.package.root_paths if service.package else ():
         own = [seen for seen in host.paths if seen.path == path and _is_of_others(seen)]
@@ -116,7 +116,7 @@ def path_findings(node: NodeSpec, host: HostState) -> Iterable[Finding]:
             yield HOST_PATH_UNSAFE.found(
                 f"{subject}, {path}",
                 f"Root uses {path} on host {host.name}, {shown}. A user who can change it could become root.",
-                _give(unsafe),
+                _give(host, unsafe),
             )
     if service.archive is not None:
         yield from _of_releases(service, subject, host)
@@ -171,7 +171,7 @@ def _of_configuration(service: ServiceSpec, subject: str, host: HostState) -> It
             subject,
             f"Root writes {file} on host {host.name}, and {_shown(unsafe)}. A user who can change a folder "
             "above the file could become root.",
-            f"{_give(unsafe)} If the folder belongs to {service.user}, set "
+            f"{_give(host, unsafe)} If the folder belongs to {service.user}, set "
             "configuration_writer: user in the inventory and print the sudoers file again.",
         )
 
@@ -224,16 +224,30 @@ def _shown(paths: Sequence[HostPath]) -> str:
     )
 
 
-def _give(paths: Sequence[HostPath]) -> str:
-    """Return the remedy. A folder that others cannot enter is left to its owner: below it can be what a process of the
-    owner uses, which root as the owner would close to it."""
-    links = [path.path for path in paths if stat.S_ISLNK(path.mode)]
-    closed = [path.path for path in paths if stat.S_ISDIR(path.mode) and not path.mode & stat.S_IXOTH]
-    others = " ".join(path.path for path in paths if not stat.S_ISLNK(path.mode) and path.path not in closed)
-    parts = [f"Run `chown root {others}` and `chmod go-w {others}`."] if others else []
+def _give(host: HostState, paths: Sequence[HostPath]) -> str:
+    """Return the remedy. A folder that others cannot enter is left to its owner, and so is one in which the process
+    writes: below it can be what a process of the owner uses, which root as the owner would close to it."""
+    used = _used_folders(host)
+    links = [one.path for one in paths if stat.S_ISLNK(one.mode)]
+    others = [one for one in paths if one.path not in links]
+    shared = [one.path for one in others if one.mode & stat.S_ISVTX and one.mode & stat.S_IWOTH]
+    written = [one.path for one in others if one.user_id != 0 and one.path in used and one.path not in shared]
+    closed = [
+        one.path
+        for one in others
+        if one.user_id != 0 and stat.S_ISDIR(one.mode) and not one.mode & stat.S_IXOTH and one.path not in written
+    ]
+    left = [one for one in others if one.path not in {*shared, *written, *closed}]
+    given = " ".join(one.path for one in left if one.user_id != 0)
+    narrowed = " ".join(one.path for one in left)
+    parts = [f"Run `chown root {given}` and `chmod go-w {narrowed}`."] if given else []
+    parts += [f"Run `chmod go-w {narrowed}`."] if narrowed and not given else []
+    parts += [f"Do not change {path}, into which other programs of the host write. {_ELSEWHERE}" for path in shared]
     parts += [
-        f"Do not give {path} to root: only its owner can enter it, and what runs below it would end. Install Kafka in "
-        "another folder, such as /opt, and write the paths there into the unit and the inventory."
+        f"Do not give {path} to root: Kafka writes into it, and could not any more. {_ELSEWHERE}" for path in written
+    ]
+    parts += [
+        f"Do not give {path} to root: only its owner can enter it, and what runs below it would end. {_ELSEWHERE}"
         for path in closed
     ]
     parts += [
@@ -242,6 +256,15 @@ def _give(paths: Sequence[HostPath]) -> str:
         for link in links
     ]
     return " ".join(parts)
+
+
+_ELSEWHERE = "Install Kafka in another folder, such as /opt, and write the paths there into the unit and the inventory."
+
+
+def _used_folders(host: HostState) -> frozenset[str]:
+    """Return the log directories, the folders that a start writes, and those with files that the process has open."""
+    opened = {posixpath.dirname(path) for path in host.facts.opened if not path.endswith(".jar")}
+    return frozenset(opened | {path for one in host.writes if not one.codecs for path in (one.path, one.place)})
 
 
 _FREE_BYTES = 1 << 20  # for copies of the configuration

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_rollout.model.host_state import HostPath, HostState
+from kafka_rollout.model.file_access import FileAccess
+from kafka_rollout.model.host_state import HostFacts, HostPath, HostState, StartWrite
 from kafka_rollout.model.topology import NodeSpec, PackageSpec, Role, ServiceSpec, paths_in
 from kafka_rollout.planning.findings.hosts import path_findings
 from tests.unit.builders import R431
@@ -71,6 +72,32 @@ def test_a_home_that_others_cannot_enter_is_not_given_to_root() -> None:
     assert "chown" not in text
     ((_, text),) = found(path("/srv"), path(home, 0o755, "kafka"), symlink=f"{home}/kafka")
     assert f"Run `chown root {home}`" in text
+
+
+def test_a_folder_of_root_keeps_its_owner() -> None:
+    ((_, text),) = found(path("/etc/kafka", 0o2770))
+    assert text.endswith("Run `chmod go-w /etc/kafka`.") or "Run `chmod go-w /etc/kafka`. If" in text
+    assert "chown" not in text
+    ((_, text),) = found(path("/srv", 0o775), path("/srv/kafka", 0o775, "kafka"), symlink="/srv/kafka/kafka")
+    assert "Run `chown root /srv/kafka` and `chmod go-w /srv /srv/kafka`." in text
+
+
+def test_a_folder_in_which_others_or_the_process_write_is_not_closed() -> None:
+    ((_, text),) = found(path("/srv", 0o1777), symlink="/srv/kafka")
+    assert "Do not change /srv, into which other programs of the host write. Install Kafka in another" in text
+    assert "chmod" not in text
+    data = [path("/srv"), path("/srv/data", 0o755, "kafka")]
+    states: tuple[dict[str, object], ...] = (
+        {"facts": HostFacts(opened=("/srv/data/orders-0/1.log", "/srv/data/.lock"))},
+        {"writes": (StartWrite(release=R431, path="/srv/data", place="/srv/data", access=FileAccess(), moves=False),)},
+    )
+    for state in states:
+        ((_, text),) = found(*data, symlink="/srv/data/kafka", state=state)
+        assert "Do not give /srv/data to root: Kafka writes into it" in text
+        assert "chown" not in text
+    below: dict[str, object] = {"facts": HostFacts(opened=("/srv/data/logs/server.log",))}
+    ((_, text),) = found(*data, symlink="/srv/data/kafka", state=below)
+    assert "Run `chown root /srv/data`" in text
 
 
 def test_the_user_of_the_node_writes_a_configuration_that_belongs_to_this_user() -> None:
