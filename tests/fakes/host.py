@@ -146,6 +146,9 @@ class FakeHost:
             "/": "drwxr-xr-x. 1 0 0",
         }
     )
+    load_state: str = "loaded"
+    upheld_by: str = ""
+    own_name: str = f"code 0 h\ncanonical {OWN} h.corp\n"
     limits: str = ""  # lines of process_limits.py
     user: str = "kafka"  # of the unit; root: `of_process` shows the ids of the process
     of_process: str = ""
@@ -570,7 +573,7 @@ class FakeHost:
     def _show(self) -> str:
         second = 10 + self.started
         return (
-            f"LoadState={'masked' if self.masked else 'loaded'}\n"
+            f"LoadState={'masked' if self.masked else self.load_state}\nUpheldBy={self.upheld_by}\n"
             f"UnitFileState={'masked-runtime' if self.masked else 'enabled'}\n"
             f"ActiveState={self.active}\nSubState={self.sub}\nMainPID={self.pid}\n"
             f"ExecMainPID={50 + self.started}\nExecMainStartTimestamp=Mon 2026-11-23 06:11:{second} UTC\n"

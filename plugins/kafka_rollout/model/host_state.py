@@ -398,6 +398,8 @@ class HostState:
     """The service manager forgets the unit at its stop."""
     unit_file: str = ""
     """The main file of the unit; empty: unknown."""
+    upheld_by: tuple[str, ...] = ()
+    """Units by which systemd starts it again after each stop (Upholds=)."""
     start_conditions: tuple[str, ...] = ()
     """Commands of the unit and of scripts before Kafka whose next result is unknown, and which can keep the node from
     running (model/start_conditions.py)."""

@@ -17,6 +17,12 @@ UNIT_NOT_STARTABLE = FindingCode(
     "systemd would refuse to start the unit of a node after its stop (RefuseManualStart=), or not have it any more: a "
     "transient unit has no file that stays. A warning if only a boot removes its file.",
 )
+UNIT_UPHELD = FindingCode(
+    "UNIT-UPHELD",
+    BLOCKER,
+    "Another unit has Upholds= of the unit of a node, so systemd starts the node again after each stop, before the run "
+    "has changed it.",
+)
 START_CONDITION = FindingCode(
     "START-CONDITION",
     WARNING,
@@ -69,6 +75,7 @@ CONTROLLER_UNRESOLVED = FindingCode(
 )
 UNIT_START_CODES = (
     UNIT_NOT_STARTABLE,
+    UNIT_UPHELD,
     START_CONDITION,
     START_REMOVES_DATA,
     START_WRITES_FILE,
@@ -106,6 +113,15 @@ def unit_start_findings(node: NodeSpec, host: HostState) -> Iterator[Finding]:
             f"Remove RefuseManualStart= (`systemctl edit --full {host.unit}`), and run `systemctl daemon-reload` as "
             f"root on host {host.name}. Then plan again.",
             severity=BLOCKER,
+        )
+    if host.upheld_by:
+        yield UNIT_UPHELD.found(
+            f"{subject}, Upholds=",
+            f"{few(host.upheld_by)} on host {host.name} has Upholds={host.unit}: systemd starts node {node.node_id} "
+            "again after each stop, on its old release, while the run changes it.",
+            f"Remove Upholds={host.unit} from {few(host.upheld_by)} (`systemctl edit --full`), or the link in its "
+            "folder .upholds, and run `systemctl daemon-reload` as root. Wants= starts the node with this unit, too. "
+            "Then plan again.",
         )
     if host.unit_file.startswith(_UNTIL_BOOT):
         yield UNIT_NOT_STARTABLE.found(

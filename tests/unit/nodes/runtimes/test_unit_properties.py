@@ -20,6 +20,7 @@ _NO_SETTINGS = frozenset(
         *("MainPID", "ExecMainPID", "NRestarts"),
         *("FragmentPath", "SourcePath", "DropInPaths", "UnitPath", "UnitFileState", "UnitsLoadTimestamp", "Transient"),
         *("NeedDaemonReload", "CanStart", "ControlGroup", "RequiredBy", "RequisiteOf", "BoundBy", "ConsistsOf"),
+        "UpheldBy",
     }
 )
 _OTHER_NAMES = {"EnvironmentFiles": "EnvironmentFile", "TimeoutStopUSec": "TimeoutStopSec"}

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.findings import Finding
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.nodes.runtimes.hosts.unit_state import ARGUMENTS
@@ -66,6 +67,20 @@ def test_a_unit_that_systemd_would_not_start_again_is_found_before_its_stop(
 )
 def test_what_systemd_does_not_show_of_the_unit_is_unknown(host: FakeHost, unknown: str) -> None:
     assert unknown in runtime_on(host).host(NODE, [R431]).unknown
+
+
+def test_a_unit_that_another_one_upholds_cannot_be_stopped() -> None:
+    (blocker,) = found(FakeHost(upheld_by="watch.service other.service"))
+    assert (blocker.code, blocker.severity.value) == ("UNIT-UPHELD", "blocker")
+    assert "watch.service, other.service on host kafka-1 has Upholds=kafka.service" in blocker.sentence
+
+
+def test_a_unit_with_a_wrong_line_is_not_missing() -> None:
+    with pytest.raises(UserError, match="LoadState=bad-setting") as raised:
+        runtime_on(FakeHost(load_state="bad-setting")).unit(NODE)
+    assert "systemd-analyze verify kafka.service" in raised.value.remedy
+    with pytest.raises(UserError, match="has no unit kafka"):
+        runtime_on(FakeHost(load_state="not-found")).unit(NODE)
 
 
 def test_a_unit_whose_files_cannot_be_read_is_unknown() -> None:

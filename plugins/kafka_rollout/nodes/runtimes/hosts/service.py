@@ -639,6 +639,14 @@ class SshServiceRuntime(HostCommands):
         unit = replace(parse_unit(done.out), claims=parse_claims(done.out))
         self.machines[service.host] = self.monotonic(), unit.machine
         if not unit.exists and not (unit.masked and package):
+            if unit.load_state == "bad-setting":
+                raise UserError(
+                    f"systemd cannot read {service.unit} on host {service.host} (LoadState=bad-setting): a line of its "
+                    "file or of a drop-in is wrong, so it would not start the unit again.",
+                    remedy=f"Run `systemd-analyze verify {service.unit}` there, correct the line that it names "
+                    f"(`systemctl cat {service.unit}`), and run `systemctl daemon-reload` as root. A drop-in that sets "
+                    "ExecStart= again needs an empty `ExecStart=` before.",
+                )
             raise UserError(
                 f"Host {service.host} has no unit {service.unit}.", remedy=f"Correct the unit of node {node.name}."
             )

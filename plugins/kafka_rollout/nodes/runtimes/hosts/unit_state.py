@@ -67,6 +67,7 @@ from kafka_rollout.nodes.runtimes.hosts.commands import (
     rights_of,
     service_of,
     shown_commands,
+    shown_units,
     shown_with_errors,
     unusable,
 )
@@ -126,7 +127,7 @@ _Read = TypeVar("_Read")
 _PROPERTIES = (
     "LoadState,ActiveState,SubState,MainPID,ExecMainPID,ExecMainStartTimestamp,NRestarts,TimeoutStopUSec,User,"
     "UnitFileState,ExecStop,ExecStopPost,Id,KillMode,KillSignal,SendSIGKILL,NeedDaemonReload,CanStart,"
-    "Transient,FragmentPath"
+    "Transient,FragmentPath,UpheldBy"
 )
 # Below the home of the SSH user, which hosts can share. Not by names of the inventory, which another one can have.
 CLAIMS = '{records}/claims/"$(uname -n)"/{unit}'
@@ -268,6 +269,10 @@ class UnitState:
     """Transient; None: unknown."""
     file: str = ""
     """FragmentPath; empty if it is not known."""
+    load_state: str = ""
+    """LoadState; empty if it is not known."""
+    upheld_by: tuple[str, ...] = ()
+    """The units that start it again after each stop (Upholds=, since systemd 249)."""
     needs_reload: bool | None = None
     """NeedDaemonReload, which does not show each change of its files (loaded_files.py); None: unknown."""
 
@@ -363,6 +368,8 @@ def parse_unit(text: str) -> UnitState:
         can_start=_YES_NO.get(values.get("CanStart", "")),
         is_transient=_YES_NO.get(values.get("Transient", "")),
         file=values.get("FragmentPath", ""),
+        load_state=values.get("LoadState", ""),
+        upheld_by=tuple(shown_units(values.get("UpheldBy", ""))),
         needs_reload=_YES_NO.get(values.get("NeedDaemonReload", "")),
     )
 
@@ -549,6 +556,7 @@ def read_host(
         can_start=unit.can_start is not False or unit.masked,
         is_transient=unit.is_transient is True,
         unit_file="" if unit.masked else unit.file,
+        upheld_by=unit.upheld_by,
         **read_start_commands(
             commands,
             node,
