@@ -59,6 +59,7 @@ EMPTY = {
     "observation/planned_coordinators.py:planned_group_coordinator": "unknown; the running brokers are asked",
     "preparation/node_checks.py:_directories": "agreement with directories of other nodes needs the right to read them",
     "preparation/node_checks.py:_with_controllers": "unknown_unclean_elections reports a controller without a value",
+    "preparation/node_checks.py:_read_addresses": "a cluster that does not respond has findings of its own",
     "preparation/node_checks.py:check_hosts": "it is added to what is unknown",
     "preparation/node_checks.py:check_jvm": "jvm_findings reports the arguments that are not known",
     "preparation/node_checks.py:java_versions": "a node without a version is a blocker of JAVA_CHECK",

@@ -327,6 +327,8 @@ class FakeHost:
             return done_with(0, self._network((text or "").splitlines()), "")
         if 'getent "$kind"' in line:
             return done_with(0, "".join(f"{one}\n" for one in (text or "").splitlines() if one not in self.gone), "")
+        if "getent hosts" in line:
+            return done_with(0, self.own_name, "")
         if "getent ahosts" in line:
             return done_with(0, "".join(f"{2 * (name in self.unresolved)}\n" for name in (text or "").splitlines()), "")
         if line.startswith("systemctl cat "):

@@ -187,6 +187,7 @@ class KafkaAdmin:
             else None,
             controllers=frozenset(controllers) or None,
             controller_addresses=controllers,
+            broker_addresses=_addresses(answer.brokers),
         )
 
     def _registered_controllers(self) -> Mapping[int, Address]:
@@ -202,8 +203,7 @@ class KafkaAdmin:
             )
         except RefusedError:
             return {}
-        found = {one.broker_id: parse_address(f"{one.host}:{one.port}") for one in answer.brokers}
-        return {node_id: address for node_id, address in found.items() if address is not None}
+        return _addresses(answer.brokers)
 
     def _controllers_leader_first(self) -> list[Target]:
         return sorted(self._nodes.controllers, key=lambda t: t.node_id != self._last_leader)
@@ -448,6 +448,12 @@ class KafkaAdmin:
                 remedy="Use this command only for clusters in KRaft mode.",
             )
         return newest.finalized
+
+
+def _addresses(nodes: Iterable[Any]) -> dict[int, Address]:
+    """Return node → its address in a response to DescribeCluster. A fenced broker has none."""
+    found = {one.broker_id: parse_address(f"{one.host}:{one.port}") for one in nodes}
+    return {node_id: address for node_id, address in found.items() if address is not None}
 
 
 def _not_elected(response: Any, target: Target) -> list[str]:

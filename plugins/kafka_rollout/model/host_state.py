@@ -6,6 +6,7 @@ import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 from kafka_rollout.model.file_access import FileAccess
 from kafka_rollout.model.jvm_options import NextOptions
@@ -359,12 +360,23 @@ class Elsewhere:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MovedListener:
-    """A host name in `listeners` of a node to whose address the next start cannot bind as the process did."""
+    """A host in `listeners` of a node to whose address the next start cannot bind as the process did."""
 
     name: str
     address: str
     listens: tuple[str, ...] = ()
     """Where the process listens, for an address of loopback; empty: the host does not have the address."""
+
+
+class OwnName(NamedTuple):
+    """The name with which a node registers listeners that have no host."""
+
+    name: str
+    """Of the host."""
+    canonical: str
+    """That Kafka takes; empty if the host cannot resolve its own name."""
+    ports: tuple[int, ...]
+    """Of these listeners."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -409,6 +421,10 @@ class HostState:
     """Host names in `listeners` of the node that the host cannot resolve."""
     moved_listeners: tuple[MovedListener, ...] = ()
     """Host names in `listeners` that lead to another place than that at which the process listens."""
+    own_name: OwnName | None = None
+    """None if each listener has a host."""
+    registered_as: str = ""
+    """The host under which the cluster knows the node at one of these listeners; empty: unknown, or at another one."""
     unresolved_controllers: tuple[str, ...] = ()
     """Host names in controller.quorum.voters and controller.quorum.bootstrap.servers that it cannot resolve."""
     resolves_controllers: bool = True

@@ -38,6 +38,9 @@ class Address(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
+_DEFAULT_LISTENERS: dict[str, Address | None] = {"PLAINTEXT": Address("", 9092)}
+
+
 def parse_address(text: str) -> Address | None:
     """Read `host:port`; None for another text."""
     match = _ADDRESS.fullmatch(text.strip())
@@ -84,6 +87,25 @@ def names_of_listeners(config: Mapping[str, str]) -> dict[str, tuple[int, ...]]:
         if one is not None and one.host not in _ANY_HOST and not _is_ip(one.host):
             found[one.host] = (*found.get(one.host, ()), one.port)
     return dict(sorted(found.items()))
+
+
+def addresses_of_listeners(config: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the addresses in `listeners`, without those of all interfaces."""
+    found = (parse_listeners(config, "listeners") or {}).values()
+    return tuple(dict.fromkeys(one.host for one in found if one and one.host not in _ANY_HOST and _is_ip(one.host)))
+
+
+def ports_of_own_name(config: Mapping[str, str]) -> tuple[int, ...]:
+    """Return the ports of listeners that a node registers with the name of its own host, because they have none
+    (ListenerInfo.withWildcardHostnamesResolved, for controllers since 3.7)."""
+    advertised = config.get("advertised.listeners", "").strip()
+    given = parse_listeners(config, "advertised.listeners") or {}
+    own = parse_listeners(config, "listeners")
+    if own is None:
+        own = {} if config.get("listeners", "").strip() else _DEFAULT_LISTENERS
+    controllers = controller_listener_names(config) or ()
+    used = [given.get(name, one) for name, one in own.items() if not advertised or name in {*given, *controllers}]
+    return tuple(sorted(one.port for one in used if one is not None and not one.host))
 
 
 def names_of_controllers(config: Mapping[str, str]) -> dict[str, bool]:

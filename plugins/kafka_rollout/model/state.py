@@ -301,6 +301,8 @@ class RegisteredNodes:
     """None if the release has no controller registrations (before 3.7, KIP-919)."""
     controller_addresses: Mapping[int, Address] = field(default_factory=dict)
     """Controller → the address that it has registered, for the listener at which this tool asked."""
+    broker_addresses: Mapping[int, Address] = field(default_factory=dict)
+    """The same of brokers."""
 
     @property
     def unfenced(self) -> frozenset[int]:

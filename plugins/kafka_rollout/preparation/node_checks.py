@@ -30,6 +30,7 @@ from kafka_rollout.model.host_state import DirectoryIdentity, HostState
 from kafka_rollout.model.log_directories import DEFAULTS, data_directories, metadata_directory
 from kafka_rollout.model.plan import ConfigChange, Lowering, ReleaseStep
 from kafka_rollout.model.probes import Probe
+from kafka_rollout.model.quorum_addresses import Address
 from kafka_rollout.model.rights import RIGHT_MISSING, find_rights_of_runs
 from kafka_rollout.model.starts import reads_more
 from kafka_rollout.model.state import ClusterState, PartitionState, ProcessState
@@ -258,6 +259,8 @@ def check_hosts(
 
     seen = zip(asked, at_once(read, asked), strict=True)
     hosts = {node.node_id: host for node, host in seen if host is not None}
+    if not returns and any(host.own_name is not None for host in hosts.values()):
+        hosts = _with_names(hosts, _read_addresses(ports))
     managed, runtime = ports.cluster.manages_nodes, f"The runtime {ports.cluster.runtime}"
     return HOSTS_CHECK.ran(
         host_problems(ports.cluster, ports.catalogue, hosts, releases, changes=changes, restarts=restarts),
@@ -266,6 +269,23 @@ def check_hosts(
         if managed
         else unknown("hosts", f"{runtime} sees no hosts."),
     )
+
+
+def _read_addresses(ports: ReadPorts) -> Mapping[int, Address]:
+    """Return broker → the address that clients get. A cluster that does not respond is another finding."""
+    with suppress(TransientError, UserError, RefusedError):
+        return ports.admin.registered().broker_addresses
+    return {}
+
+
+def _with_names(hosts: Mapping[int, HostState], addresses: Mapping[int, Address]) -> dict[int, HostState]:
+    """Return the hosts with the names under which the cluster knows listeners that have no host."""
+    found = dict(hosts)
+    for node_id, address in addresses.items():
+        host = hosts.get(node_id)
+        if host is not None and host.own_name is not None and address.port in host.own_name.ports:
+            found[node_id] = replace(host, registered_as=address.host)
+    return found
 
 
 def check_rollback_on_host(run: ReadRun, release: Release, node: NodeSpec) -> tuple[Finding, ...]:

@@ -16,10 +16,12 @@ from kafka_rollout.model.host_state import (
     DirectoryIdentity,
     HostPath,
     HostState,
+    OwnName,
     StartFile,
     StartFileKind,
 )
 from kafka_rollout.model.plan import Plan
+from kafka_rollout.model.quorum_addresses import Address
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.topology import NodeSpec, ServiceSpec
 from kafka_rollout.observation.cluster_ports import observe
@@ -27,12 +29,12 @@ from kafka_rollout.observation.run import Run
 from kafka_rollout.planning.request import Request
 from kafka_rollout.preparation.changes_on_disk import unapproved_changes
 from kafka_rollout.preparation.frozen_plan import refuse_new_blockers
-from kafka_rollout.preparation.node_checks import host_findings
+from kafka_rollout.preparation.node_checks import check_hosts, host_findings
 from kafka_rollout.preparation.plan_making import plan_change
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.report.check_registry import check_release, checks_of
 from tests.fakes.cluster import FakeCluster
-from tests.fakes.ports import fake_ports
+from tests.fakes.ports import FakeAdmin, fake_ports
 from tests.fakes.runtime import FakeRuntime
 from tests.plans import plan_downgrade, plan_upgrade
 
@@ -283,3 +285,31 @@ def test_what_changes_on_a_host_after_the_plan_blocks_the_stop(
     cluster.hosts[node.node_id] = replace(host, **change)  # type: ignore[arg-type]
     with pytest.raises(RefusedError, match=f"The approval is no longer valid.*{code} node {node.node_id}"):
         refuse_new_blockers(Run(ports, plan), stop)
+
+
+def test_a_node_that_would_register_with_another_name_than_the_cluster_has_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = FakeCluster(R391)
+    broker = cluster.spec.brokers[0].node_id
+    cluster.hosts[broker] = HostState(
+        name="kafka-1",
+        unit="kafka.service",
+        symlink="/opt/kafka",
+        folders={},
+        releases=frozenset({R431}),
+        symlink_can_switch=True,
+        stop_timeout_s=300.0,
+        own_name=OwnName("h-new", "h-new.corp", (9092,)),
+    )
+    ports = fake_ports(cluster, tmp_path)
+
+    def found(address: str) -> list[str]:
+        known = {broker: Address(address.partition(":")[0], int(address.partition(":")[2]))}
+        registered = replace(ports.admin.registered(), broker_addresses=known)
+        monkeypatch.setattr(FakeAdmin, "registered", lambda *_, **__: registered)
+        return [one.code for one in check_hosts(ports, (R431,)).findings if one.code == "OWN-NAME-CHANGED"]
+
+    assert found("h-old.corp:9092") == ["OWN-NAME-CHANGED"]
+    assert found("h-new.corp:9092") == []
+    assert found("h-old.corp:9093") == []  # of another listener, which has a host

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from kafka_rollout.base.findings import BLOCKER, WARNING, Finding, FindingCode
 from kafka_rollout.base.wording import few, few_quoted
-from kafka_rollout.model.host_state import HostState
+from kafka_rollout.model.host_state import HostState, OwnName
 from kafka_rollout.model.node_log import hide_credentials
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.planning.findings.start_paths import START_PATH_MISSING
@@ -60,7 +60,14 @@ ENVIRONMENT_GONE = FindingCode(
 LISTENER_UNRESOLVED = FindingCode(
     "LISTENER-UNRESOLVED",
     BLOCKER,
-    "The host of a node cannot resolve a name in its listeners, so the next start cannot bind to it.",
+    "The host of a node cannot resolve a name in its listeners, or its own name, which Kafka takes for a listener "
+    "without a host. So the next start ends.",
+)
+OWN_NAME_CHANGED = FindingCode(
+    "OWN-NAME-CHANGED",
+    BLOCKER,
+    "A listener of a node has no host, and the name of its own host is another one than the cluster has for the node. "
+    "Clients and other nodes get this name after the next start.",
 )
 LISTENER_MOVED = FindingCode(
     "LISTENER-MOVED",
@@ -83,6 +90,7 @@ UNIT_START_CODES = (
     ENVIRONMENT_GONE,
     LISTENER_UNRESOLVED,
     LISTENER_MOVED,
+    OWN_NAME_CHANGED,
     CONTROLLER_UNRESOLVED,
     UNIT_SETTINGS_UNKNOWN,
 )
@@ -191,18 +199,27 @@ def unit_start_findings(node: NodeSpec, host: HostState) -> Iterator[Finding]:
             f"Let host {host.name} resolve {name}, for example by a line in /etc/hosts, or write the address into "
             "`listeners`. Then plan again.",
         )
+    if host.own_name is not None:
+        yield from _own_name_findings(node, host, host.own_name)
     for one in host.moved_listeners:
         consequence = (
             f"The process listens at {few(one.listens)}. After its next start, other hosts cannot connect"
             if one.listens
             else "The host does not have this address. The next start cannot bind to it and ends"
         )
+        fact = (
+            f"the address {one.address}, which host {host.name} has lost"
+            if one.name == one.address
+            else f"the name {one.name}, which is {one.address} on host {host.name}"
+        )
         yield LISTENER_MOVED.found(
             f"{subject}, {one.name}",
-            f"`listeners` of node {node.node_id} has the name {one.name}, which is {one.address} on host {host.name}. "
-            f"{consequence}, also after a rollback.",
-            f"Let host {host.name} resolve {one.name} to the address at which the process listens (`ss -Htln` shows "
-            "it), or write this address into `listeners`. Then plan again.",
+            f"`listeners` of node {node.node_id} has {fact}. {consequence}, also after a rollback.",
+            f"Give host {host.name} the address {one.address} again (`ip address`), or write another one into "
+            "`listeners`. Then plan again."
+            if one.name == one.address
+            else f"Let host {host.name} resolve {one.name} to the address at which the process listens (`ss -Htln` "
+            "shows it), or write this address into `listeners`. Then plan again.",
         )
     if host.unresolved_controllers:
         names = few(host.unresolved_controllers)
@@ -253,4 +270,24 @@ def unit_start_findings(node: NodeSpec, host: HostState) -> Iterator[Finding]:
             "Read them in systemd.unit(5), systemd.service(5) and systemd.exec(5). If none keeps the next start from "
             "being as the last one, no action is needed: the approval of the plan accepts them.",
             covers=shown,
+        )
+
+
+def _own_name_findings(node: NodeSpec, host: HostState, own: OwnName) -> Iterator[Finding]:
+    subject = f"node {node.node_id}, {own.name}"
+    fact = f"A listener of node {node.node_id} has no host, so Kafka takes the name of host {host.name} at each start"
+    write = "Or write the name that clients use into `advertised.listeners`. Then plan again."
+    if not own.canonical:
+        yield LISTENER_UNRESOLVED.found(
+            subject,
+            f"{fact}. The host cannot resolve its own name {own.name} now: the next start ends with "
+            "UnknownHostException, also after a rollback.",
+            f"Let host {host.name} resolve {own.name}, for example by a line in /etc/hosts. {write}",
+        )
+    elif host.registered_as and host.registered_as != own.canonical.rstrip(".").lower():
+        yield OWN_NAME_CHANGED.found(
+            subject,
+            f"{fact}. That is {own.canonical} now, and the cluster has {host.registered_as} for the node. After the "
+            f"next start, also after a rollback, clients and other nodes get {own.canonical}.",
+            f"Give host {host.name} its old name again (`hostnamectl set-hostname`, /etc/hosts, DNS). {write}",
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from dataclasses import dataclass
 from typing import cast
@@ -11,7 +12,7 @@ import pytest
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands
-from kafka_rollout.nodes.runtimes.hosts.names import find_unresolved, first_address, read_network
+from kafka_rollout.nodes.runtimes.hosts.names import find_unresolved, first_address, read_network, read_own_name
 from kafka_rollout.nodes.runtimes.hosts.shells import Done
 from tests.unit.nodes.runtimes.test_node_starts import ShellOfThisMachine
 from tests.unit.nodes.runtimes.test_service import NODE
@@ -51,6 +52,19 @@ def test_a_host_shows_its_addresses_and_where_something_listens() -> None:
     assert (found.is_own("127.0.1.1"), found.is_own("192.0.2.7")) == (True, False)
     assert found.elsewhere("127.0.0.1", [port]) == ()
     assert gone.own == found.own
+
+
+def test_a_host_reports_the_name_that_kafka_takes_for_itself() -> None:
+    name, canonical = read_own_name(cast(HostCommands, _Host()), NODE, ())
+    assert name == os.uname().nodename
+    try:
+        address = socket.gethostbyname(name)
+    except OSError:
+        assert canonical == ""
+    else:
+        assert address in {one[4][0] for one in socket.getaddrinfo(canonical, None)}
+    with pytest.raises(RefusedError, match="does not report its own name"):
+        read_own_name(cast(HostCommands, _Host(path="/nowhere")), NODE, ())
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from kafka_rollout.nodes.runtimes.hosts.unit_state import ARGUMENTS
 from kafka_rollout.planning.findings.stops import stop_findings
 from kafka_rollout.planning.findings.unit_starts import unit_start_findings
 from kafka_rollout.releases.facts import Release
-from tests.fakes.host import CONFIGURATION, FakeHost
+from tests.fakes.host import CONFIGURATION, OWN, FakeHost
 from tests.unit.nodes.runtimes.test_service import NODE, runtime_on
 
 R431 = Release(4, 3, 1)
@@ -281,7 +281,7 @@ def test_a_variable_of_the_configuration_that_the_next_start_does_not_have_block
 
 
 def test_a_name_of_a_listener_that_the_host_has_forgotten_stops_the_plan() -> None:
-    listeners = "listeners=OLD://broker-old.corp:9092,NEW://broker.corp:9093,ALL://:9094,ONE://10.0.0.1:9095"
+    listeners = "listeners=OLD://broker-old.corp:9092,NEW://broker.corp:9093,ALL://:9094,ONE://10.77.0.11:9095"
     host = FakeHost(unresolved=["broker-old.corp"])
     host.files[CONFIGURATION] = f"node.id=1\nlog.dirs=/data\n{listeners}\n"
     (blocker,) = found(host)
@@ -305,6 +305,53 @@ def test_a_name_of_a_listener_that_leads_elsewhere_stops_the_plan() -> None:
     for line, place in (("0B004D0A:2384", "10.77.0.11"), ("00000000000000000000000000000000:2384", "::")):
         (moved,) = found(replace(by_installer, listens=[f"listens {line}"]))
         assert f"which is 127.0.1.1 on host kafka-1. The process listens at {place}. After" in moved.sentence
+
+
+def test_an_address_of_a_listener_that_the_host_has_lost_stops_the_plan() -> None:
+    host = FakeHost()
+    host.files[CONFIGURATION] = "node.id=1\nlog.dirs=/data\nlisteners=A://10.99.0.1:9092,B://[::1]:1,C://0.0.0.0:2\n"
+    (moved,) = found(host)
+    assert (moved.code, moved.severity.value) == ("LISTENER-MOVED", "blocker")
+    assert "has the address 10.99.0.1, which host kafka-1 has lost. The host does not have" in moved.sentence
+    assert "`ip address`" in moved.remedy
+    host.files[CONFIGURATION] = f"node.id=1\nlog.dirs=/data\nlisteners=A://{OWN}:9092\n"
+    assert found(host) == []
+    host.files[CONFIGURATION] = "node.id=1\nlog.dirs=/data\nlisteners=A://10.99.0.1:9092\n"
+    assert found(replace(host, nonlocal_bind=1)) == []
+
+
+@pytest.mark.parametrize(
+    ("lines", "asks"),
+    [
+        ("", True),  # PLAINTEXT://:9092
+        ("listeners=A://:9092", True),
+        ("listeners=A://broker.corp:9092", False),
+        ("listeners=A://:9092\nadvertised.listeners=A://broker.corp:9092", False),
+        ("listeners=A://:9092,B://:9093\nadvertised.listeners=A://broker.corp:9092", False),
+        ("listeners=A://:9092\nadvertised.listeners=A://:9092", True),
+        ("listeners=A://:9092,C://:9093\nadvertised.listeners=A://x:9092\ncontroller.listener.names=C", True),
+    ],
+)
+def test_a_node_without_a_host_in_a_listener_needs_the_name_of_its_own_host(lines: str, asks: bool) -> None:
+    host = FakeHost(own_name="code 2 h-unknown\n")
+    host.files[CONFIGURATION] = f"node.id=1\nlog.dirs=/data\n{lines}\n"
+    blockers = [one for one in found(host) if one.code == "LISTENER-UNRESOLVED"]
+    assert [one.severity.value for one in blockers] == ["blocker"] * asks
+    assert all("cannot resolve its own name h-unknown now" in one.sentence for one in blockers)
+
+
+def test_another_name_of_the_host_than_the_cluster_has_blocks() -> None:
+    state = runtime_on(FakeHost()).host(NODE, [R431])
+    assert state.own_name == ("h", "h.corp", (9092,))
+    (blocker,) = unit_start_findings(NODE, replace(state, registered_as="h-old.corp"))
+    assert (blocker.code, blocker.severity.value) == ("OWN-NAME-CHANGED", "blocker")
+    assert "That is h.corp now, and the cluster has h-old.corp for the node" in blocker.sentence
+    assert list(unit_start_findings(NODE, replace(state, registered_as="h.corp"))) == []
+
+
+def test_a_host_that_does_not_report_its_own_name_is_unknown() -> None:
+    state = runtime_on(FakeHost(own_name="")).host(NODE, [R431])
+    assert any("does not report its own name" in one for one in state.unknown)
 
 
 def test_a_controller_that_the_host_does_not_resolve_is_named() -> None:

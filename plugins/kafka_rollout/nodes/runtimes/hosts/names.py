@@ -40,6 +40,15 @@ _LOOK_UP = (
     'awk \'$4 == "0A" {{print "listens", $2}}\' $net/tcp $net/tcp6 2>/dev/null; '
     'echo "nonlocal $(cat /proc/sys/net/ipv4/ip_nonlocal_bind)"'
 )
+# The name of the host, its addresses, the name of each one, and whether this name leads back to the address. Java asks
+# the same (InetAddress.getLocalHost, getCanonicalHostName).
+_OWN_NAME = (
+    'name=$(uname -n); found=$(timeout 10 getent ahosts "$name"); echo "code $? $name"; '
+    'for one in $(printf "%s\n" "$found" | awk \'NF {print $1}\' | uniq); do '
+    "host=$(timeout 10 getent hosts \"$one\" | awk 'NR == 1 {print $2}'); "
+    'test -n "$host" && timeout 10 getent ahosts "$host" | awk \'{print $1}\' | grep -qxF -- "$one" || host=$one; '
+    'echo "canonical $one $host"; done'
+)
 _HEX = re.compile(r"([0-9A-F]{8}|[0-9A-F]{32}):([0-9A-F]{4})")
 
 
@@ -100,6 +109,27 @@ def read_network(commands: HostCommands, node: NodeSpec, names: Sequence[str], p
         listens=frozenset((_socket(one[1]), int(one[2], 16)) for one in sockets if one),
         binds_others=flags == ["1"],
     )
+
+
+def read_own_name(commands: HostCommands, node: NodeSpec, arguments: Iterable[str]) -> tuple[str, str]:
+    """Return the name of the host, and the one that Kafka takes for a listener without a host; empty if the host cannot
+    resolve its own. `arguments`: of the process.
+
+    Raises TransientError or RefusedError if it is unknown.
+    """
+    host = service_of(node).host
+    done = commands.shell.run(host, _OWN_NAME, within_s=LIST_S)
+    rows = [one.split() for one in done.out.splitlines()]
+    codes = [row[1:] for row in rows if row[:1] == ["code"] and len(row) == 3]
+    names = {row[1]: row[2] for row in rows if row[:1] == ["canonical"] and len(row) == 3 and _address(row[1])}
+    if len(codes) != 1 or codes[0][0] not in ("0", _NOT_FOUND) or (codes[0][0] == "0") != bool(names):
+        raise unusable(
+            done,
+            f"Host {host} does not report its own name: {done.problem}.",
+            remedy="Run `getent ahosts $(uname -n)` there as the SSH user, and correct what it reports.",
+        )
+    first = first_address(names, arguments)
+    return codes[0][1], next((name for one, name in names.items() if str(_address(one)) == first), "")
 
 
 def first_address(addresses: Iterable[str], arguments: Iterable[str]) -> str:

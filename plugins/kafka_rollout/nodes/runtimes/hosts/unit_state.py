@@ -34,6 +34,7 @@ from kafka_rollout.model.host_state import (
     HostState,
     LinkUser,
     MovedListener,
+    OwnName,
     PackageProblem,
     RequiredUnit,
     StartFile,
@@ -45,7 +46,12 @@ from kafka_rollout.model.host_state import (
 from kafka_rollout.model.jvm_options import NextOptions
 from kafka_rollout.model.log_directories import log_directories, metadata_directory
 from kafka_rollout.model.node_log import READ_LINES, can_be_read
-from kafka_rollout.model.quorum_addresses import names_of_controllers, names_of_listeners
+from kafka_rollout.model.quorum_addresses import (
+    addresses_of_listeners,
+    names_of_controllers,
+    names_of_listeners,
+    ports_of_own_name,
+)
 from kafka_rollout.model.starts import MAIN_CLASS, overrides_of
 from kafka_rollout.model.topology import NodeSpec, ServiceSpec
 from kafka_rollout.model.unit_settings import (
@@ -81,7 +87,7 @@ from kafka_rollout.nodes.runtimes.hosts.logging_files import read_logging_files
 from kafka_rollout.nodes.runtimes.hosts.login_files import read_key_tabs
 from kafka_rollout.nodes.runtimes.hosts.logs import read_journal, read_log_tail
 from kafka_rollout.nodes.runtimes.hosts.main_process import FIND_KAFKA, PROCESS
-from kafka_rollout.nodes.runtimes.hosts.names import first_address, read_network
+from kafka_rollout.nodes.runtimes.hosts.names import first_address, read_network, read_own_name
 from kafka_rollout.nodes.runtimes.hosts.next_java import NextJava, find_next_java
 from kafka_rollout.nodes.runtimes.hosts.open_files import read_open_files
 from kafka_rollout.nodes.runtimes.hosts.option_sources import ScriptsOfStart, UnitOptions, read_next_start
@@ -703,6 +709,7 @@ class _Names(TypedDict, total=False):
     moved_listeners: tuple[MovedListener, ...]
     unresolved_controllers: tuple[str, ...]
     resolves_controllers: bool
+    own_name: OwnName | None
 
 
 def _read_names(
@@ -710,9 +717,11 @@ def _read_names(
 ) -> tuple[_Names, ...]:
     """Raises TransientError or RefusedError if the host does not show them."""
     listeners, controllers = names_of_listeners(config), names_of_controllers(config)
-    names = list(dict.fromkeys([*listeners, *controllers]))
-    if not names:
-        return ({},)
+    names, addresses = list(dict.fromkeys([*listeners, *controllers])), addresses_of_listeners(config)
+    ports = ports_of_own_name(config) if config else ()
+    own = OwnName(*read_own_name(commands, node, arguments), ports) if ports else None
+    if not names and not addresses:
+        return ({"own_name": own},)
     network = read_network(commands, node, names, pid)
     moved: list[MovedListener] = []
     for name, ports in listeners.items():
@@ -720,7 +729,9 @@ def _read_names(
         elsewhere = network.elsewhere(address, ports) if address else ()
         if address and (elsewhere or not network.is_own(address)):
             moved.append(MovedListener(name=name, address=address, listens=elsewhere))
+    moved += [MovedListener(name=one, address=one) for one in addresses if not network.is_own(one)]
     found: _Names = {
+        "own_name": own,
         "unresolved_listeners": tuple(name for name in listeners if not network.addresses[name]),
         "moved_listeners": tuple(moved),
         "unresolved_controllers": tuple(name for name in controllers if not network.addresses[name]),
