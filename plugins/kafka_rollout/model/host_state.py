@@ -530,6 +530,8 @@ class HostState:
     another one that the start runs."""
     writer_doubt: str = ""
     """Why the next of them can write another configuration than the file has, as the end of a sentence; empty: none."""
+    writer_is_newer: bool = False
+    """What it makes the file from is newer than the process. Else that is unknown."""
     written_files: tuple[tuple[str, str], ...] = ()
     """Other files that the next start reads, and that it can write in another way than the last one, each with the
     reason as in `writer_doubt`."""

@@ -439,8 +439,8 @@ CONFIGURATION_NOT_READ = FindingCode(
 CONFIGURATION_REWRITTEN = FindingCode(
     "CONFIGURATION-REWRITTEN",
     (BLOCKER, WARNING),
-    "A start of the node writes configuration_file, into which the run writes lines while the node is stopped. A "
-    "blocker if the start can write another configuration than the file has now, which is the one that was checked.",
+    "A start of the node writes configuration_file, so it can lose the lines of the run, or be another one than was "
+    "checked. A blocker if what the start makes it from, such as a template, is newer than the process.",
 )
 JAVA_CHANGED = FindingCode(
     "JAVA-CHANGED", WARNING, "The next start of a node runs another Java than its process, also that of a rollback."
@@ -891,11 +891,15 @@ def _configuration_findings(node: NodeSpec, host: HostState, changed: Collection
             f"The next start of node {node.node_id} writes {node.service.configuration_file} on host {host.name} "
             f"({few(host.writers, limit=2)}), and {host.writer_doubt}. The node can start with another node.id, other "
             "log directories or other access rules than those that the plan has checked.",
-            f"Write the file outside of the start, such as by the tool that deploys {host.unit}, and remove the "
-            "command from the start. If only a template or an environment is newer, compare what it makes with the "
-            f"file, and restart the node by `systemctl restart {host.unit}` when its gates allow a stop. Then plan "
-            "again.",
-            severity=BLOCKER,
+            f"Compare what the start would write with the file. If it differs, restart the node by `systemctl restart "
+            f"{host.unit}` when its gates allow a stop, or put back what is newer. Then plan again. To end this "
+            f"finding, let the tool that deploys {host.unit} write the file, and remove the command from the start."
+            if host.writer_is_newer
+            else "Let the command write to another path, and compare the result with the file. If both have the same "
+            "lines, no action is needed: the approval of the plan accepts them. To end this warning, let the tool that "
+            f"deploys {host.unit} write the file, and remove the command from the start.",
+            severity=BLOCKER if host.writer_is_newer else WARNING,
+            covers=(host.writer_doubt, *host.writers),
         )
     # Without a process, the unit alone shows the file.
     start = arguments.index(MAIN_CLASS) + 1 if MAIN_CLASS in arguments else len(arguments)

@@ -144,8 +144,10 @@ def doubt(line: str, *, changed: dict[str, str] | None = None, template: str = "
 def test_a_template_that_is_newer_than_the_process_blocks(line: str) -> None:
     (told,) = doubt(line, changed={TEMPLATE: NEW_FILE})
     assert told.startswith("blocker The next start of node 1 writes")
+    assert f"{TEMPLATE} is newer than the process" in told
+    (told,) = doubt(line)  # its time is unknown
+    assert told.startswith("warning ")
     assert f"{TEMPLATE} can be newer than the process" in told
-    assert len(doubt(line)) == 1  # its time is unknown
     assert doubt(line, changed={TEMPLATE: OLD_FILE}) == []
 
 
@@ -231,9 +233,19 @@ def test_what_systemd_does_not_show_of_such_units_is_unknown() -> None:
 
 
 @pytest.mark.parametrize("line", [f"render | tee {FILE}", f"curl -s https://config > {FILE}", f"echo $(id) > {FILE}"])
-def test_a_program_whose_output_is_unknown_blocks(line: str) -> None:
+def test_a_program_whose_output_is_unknown_is_a_decision_of_the_approver(line: str) -> None:
     (told,) = doubt(line)
+    assert told.startswith("warning ")
     assert "writes is unknown" in told
+
+
+@pytest.mark.parametrize("path", ["/usr/local/bin/start-kafka", "/etc/systemd/system/kafka.service", TEMPLATE])
+def test_such_a_program_blocks_if_what_it_is_given_is_newer(path: str) -> None:
+    line = f"gomplate --file {TEMPLATE} --out {FILE}"
+    assert [one.partition(" ")[0] for one in doubt(line, changed={TEMPLATE: OLD_FILE})] == ["warning"]
+    (told,) = doubt(line, changed={path: NEW_FILE})
+    assert told.startswith("blocker ")
+    assert f"{path} is newer than the process" in told
 
 
 def test_a_secret_in_such_a_command_is_not_shown(host: HostWithCommands) -> None:

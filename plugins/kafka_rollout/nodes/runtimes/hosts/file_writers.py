@@ -20,8 +20,9 @@ from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands
 from kafka_rollout.nodes.runtimes.hosts.option_sources import ScriptScope, ScriptsOfStart
 from kafka_rollout.nodes.runtimes.hosts.text_files import TextFile
-from kafka_rollout.nodes.runtimes.hosts.times import read_newer
+from kafka_rollout.nodes.runtimes.hosts.times import read_times
 from kafka_rollout.nodes.runtimes.hosts.unit_environment import put_in
+from kafka_rollout.nodes.runtimes.start_files import paths_in
 
 _SHOWN = 160
 _WORD = r"((?:\"[^\"]*\"|'[^']*'|\$\{[^}]*\}|[^\s;&|<>()\"'`])+)"
@@ -50,6 +51,18 @@ class WritingUnit(NamedTuple):
         return find_writers(self.start.texts, self.variables, path)
 
 
+class Doubt(NamedTuple):
+    """Why the next start can write another file than the last one did."""
+
+    newer: tuple[str, ...] = ()
+    """What it makes the file from, and is newer than the process, as ends of sentences."""
+    unknown: tuple[str, ...] = ()
+    """What is unknown of that, as ends of sentences."""
+
+    def __str__(self) -> str:
+        return few(list(dict.fromkeys((*self.newer, *self.unknown))), limit=3) if self.newer or self.unknown else ""
+
+
 def read_doubt(
     commands: HostCommands,
     node: NodeSpec,
@@ -58,26 +71,34 @@ def read_doubt(
     *,
     started: int | None,
     config: Mapping[str, str] | None = None,
-) -> str:
-    """Return why the next start can write another file `path` than the last one did, as the end of a sentence; empty if
-    it writes none, or the same: what it makes it from is older than the process, or is the same text.
+) -> Doubt:
+    """Return the doubt about a file. There is none if the start does not write it, or writes the same: what it makes it
+    from is older than the process, or is the same text.
 
     `started`: when the process was. `config`: that of the node with its command line, if the file is its configuration.
     """
-    doubts: list[str] = []
+    newer: list[str] = []
+    unknown: list[str] = []
     for unit in units:
         lines = [line for text in unit.start.wrappers for line in text.lines]
         values = dict(zip(lines, unit.start.wrapper_lines(unit.variables), strict=True))
         for text, line in _writers(unit.start.texts, unit.variables, path):
-            source = source_of(put_in(values.get(line, line), unit.variables), path)
+            command = put_in(values.get(line, line), unit.variables)
+            source = source_of(command, path)
+            if config and source and source.is_copy and _is_same(commands, node, source.paths[0], config):
+                continue
+            named = [one for one in paths_in(command) if "bin/" not in one] if source is None else source.paths
             script = [text.path] if text.path.startswith("/") else []
+            times = read_times(commands, node, inputs := [*named, *script, *unit.files])
             if source is None:
-                doubts.append(f"what `{hide_credentials(line)[:_SHOWN]}` writes is unknown")
-            elif not (config and source.is_copy and _is_same(commands, node, source.paths[0], config)):
-                inputs = [*source.paths, *script, *unit.files]
-                newer = read_newer(commands, node, inputs, started)
-                doubts += [f"{one} can be newer than the process" for one in newer]
-    return few(list(dict.fromkeys(doubts)), limit=3) if doubts else ""
+                unknown.append(f"what `{hide_credentials(line)[:_SHOWN]}` writes is unknown")
+                inputs = [one for one in inputs if one in times and one != path]
+            for one in dict.fromkeys(inputs):
+                if started is None or one not in times:
+                    unknown.append(f"{one} can be newer than the process")
+                elif times[one] >= started:
+                    newer.append(f"{one} is newer than the process")
+    return Doubt(tuple(dict.fromkeys(newer)), tuple(dict.fromkeys(unknown)))
 
 
 def _is_same(commands: HostCommands, node: NodeSpec, path: str, config: Mapping[str, str]) -> bool:

@@ -663,6 +663,7 @@ class _Writing(TypedDict):
 
     writers: tuple[str, ...]
     writer_doubt: str
+    writer_is_newer: bool
     written_files: tuple[tuple[str, str], ...]
 
 
@@ -680,11 +681,13 @@ def _read_writing(
     runs. `others`: the files that it reads besides its configuration."""
     writing = [own, *(WritingUnit(one.start, one.variables, one.files) for one in units)]
     file = service_of(node).configuration_file
+    doubt = read_doubt(commands, node, writing, file, started=started, config=config)
     doubts = {one: read_doubt(commands, node, writing, one, started=started) for one in dict.fromkeys(others)}
     return {
         "writers": tuple(command for one in writing for command in one.find_writers(file)),
-        "writer_doubt": read_doubt(commands, node, writing, file, started=started, config=config),
-        "written_files": tuple((path, doubt) for path, doubt in doubts.items() if doubt and path != file),
+        "writer_doubt": str(doubt),
+        "writer_is_newer": bool(doubt.newer),
+        "written_files": tuple((path, str(one)) for path, one in doubts.items() if str(one) and path != file),
     }
 
 
