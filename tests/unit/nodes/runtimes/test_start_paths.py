@@ -182,6 +182,32 @@ EXEC = "ExecStart={{ path=/x ; argv[]={} ; ignore_errors=no ; start_time=[n/a] ;
 
 
 @pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        ({}, [WARNED]),
+        ({"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"}, [WARNED]),
+        (
+            {"authorizer.class.name": "org.apache.ranger.authorization.kafka.authorizer.RangerKafkaAuthorizer"},
+            [SWITCHED],
+        ),
+    ],
+)
+def test_a_file_of_the_site_in_a_folder_of_the_class_path_is_not_left_behind(
+    host: Host, config: dict[str, str], expected: list[tuple[str, str]]
+) -> None:
+    path = "HOME/kafka/config:HOME/kafka/bin/../libs/kafka_2.13-3.9.1.jar"
+    host.write(f"kafka_2.13-{OLD}/config/log4j.properties")  # of the archive
+    assert shown(host.findings(host.read(config, CONFIGURATION, class_path=path))) == []
+    own = host.write(f"kafka_2.13-{OLD}/config/ranger-kafka-security.xml")
+    (found,) = host.findings(host.read(config, CONFIGURATION, class_path=path))
+    assert shown([found]) == expected
+    assert f"{host.home}/kafka/config/ranger-kafka-security.xml" in found.sentence
+    assert host.findings(host.read(config, CONFIGURATION)) == []  # it is not in the class path
+    host.write(f"kafka_2.13-{NEW}/config/ranger-kafka-security.xml", own.read_text())
+    assert host.findings(host.read(config, CONFIGURATION, class_path=path)) == []
+
+
+@pytest.mark.parametrize(
     ("config", "arguments", "expected"),
     [
         ({}, "kafka.Kafka HOME/etc/server.properties", []),

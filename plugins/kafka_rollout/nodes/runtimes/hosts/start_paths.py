@@ -29,6 +29,7 @@ from kafka_rollout.model.starts import KeyTab
 from kafka_rollout.model.topology import NodeSpec, ServiceSpec
 from kafka_rollout.model.unit_settings import BOUND_PATHS, CLOSED_PATHS, CREDENTIALS, parse_settings
 from kafka_rollout.nodes.runtimes.hosts.absences import SHOWN, Prepared, absences_of, is_literal
+from kafka_rollout.nodes.runtimes.hosts.class_folders import read_class_files
 from kafka_rollout.nodes.runtimes.hosts.commands import (
     HostCommands,
     service_of,
@@ -64,6 +65,7 @@ _RESOLVES = re.compile(r"(?:^|[\s(`;&|])(?:readlink|realpath|cd|pwd\s+-P)\s")
 _WITH_NAMES = (StartFileKind.JVM, StartFileKind.LOGGING, StartFileKind.AGENT, StartFileKind.NAMED)
 """Of files that can name others."""
 _CONDITIONS = (StartFileKind.CONDITION, StartFileKind.BARRED)
+_OF_KAFKA = ("org.apache.kafka.", "kafka.")
 _FIRST = (StartFileKind.CONFIGURATION, StartFileKind.IDENTITY)
 _NO_FOLDER = "/.kafka-rollout-no-release"
 _SHELLS = frozenset({"sh", "bash", "dash", "ksh", "zsh"})
@@ -162,6 +164,11 @@ def read_start_paths(
             _Named(StartFileKind.INNER, one.path, is_of_unit=False, is_needed=one.is_needed)
             for one in read_inner_files(commands, node, files, (*facts.arguments, *environment))
         ]
+    class_files, unlisted = tuple[str, ...](), ""
+    if service.package is None:
+        class_files, unlisted = read_class_files(commands, node, facts.arguments)
+        is_needed = not config.get("authorizer.class.name", _OF_KAFKA[0]).startswith(_OF_KAFKA)
+        named += [_Named(StartFileKind.NAMED, one, is_of_unit=False, is_needed=is_needed) for one in class_files]
     prepared = Prepared.of(shown, lines)
     absences = _absences(named, directory, absences_of(config, kept), prepared)
     # A path has the first kind under which it is named.
@@ -215,7 +222,11 @@ def read_start_paths(
         for number, one in enumerate(wanted.values(), 1)
     )
     found = _with_removed(paths, prepared)
-    return link, tuple(one for one in found if one.kind is not StartFileKind.INNER or _is_moved(one)), problem
+    return (
+        link,
+        tuple(one for one in found if one.kind is not StartFileKind.INNER or _is_moved(one)),
+        problem or unlisted,
+    )
 
 
 def _is_of_root(path: _Named, service: ServiceSpec) -> bool:
