@@ -1,5 +1,23 @@
 """The compiled part of decoding: loops over raw bytes that numba compiles. Only `decode` calls it.
 
+One call takes the raw record batches of a block, about 2 MiB, and returns when the block is done or a table is full.
+`scanning` reads batch headers and hands gzip, snappy and formats v0 and v1 back to Python. `walking` and `programs`
+parse keys and values, `noting` adds each record to the tables, and `keys` finds the newest record of each key.
+`decode.py` calls the kernel, and empties the tables into Arrow rows.
+
+`memory.py` checks nothing: a read outside of a buffer crashes the worker. A full table ends the call with a `FULL_…`
+code. Python empties it and calls again; `STAGE` prevents that a step runs twice.
+
+To change it safely:
+
+1. Change `formats` first (the same in plain Python), then the kernel, until
+   `tests/contract/test_kernel_and_wire_agree.py` passes.
+2. Compare a size before each read. Use `value`, `set_value` and `item` for tables.
+3. Return `FULL_…` before changing anything, or use a separate `STAGE`.
+4. A new number in `control` gets a place in `tables.py`; `_CONTROLS` stays above all places.
+5. Call a function that Python calls in `compile_kernel` (`decode.py`) too.
+6. Run `tests/unit/spark/kernel/`, and `python -m bench.scan` before and after.
+
 The driver of a scan does not load numba: here are the decorators, and the cache folder of the compiled kernel.
 """
 
