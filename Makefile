@@ -73,7 +73,7 @@ test-full: setup setup-browser setup-ssh setup-hosts setup-postgres setup-celery
 lint: setup ## check with ruff, mypy and import-linter
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy plugins/kafka_rollout spark_jobs consumer tools tests bench
+	$(BIN)/mypy plugins/kafka_rollout spark_jobs data_source consumer tools tests bench
 	$(BIN)/lint-imports
 	@$(BIN)/python -m tools.words
 

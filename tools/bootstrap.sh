@@ -10,7 +10,7 @@ python=${PYTHON:-$(command -v python3.11 || command -v python3 || true)}
 [ -n "$python" ] || fail "no python3 was found. Install Python 3.11 or newer."
 stamp=.venv/.kafka-rollout
 # The settings of ruff and what follows them in pyproject.toml change nothing that is installed.
-state=$({ cat requirements.txt tools/bootstrap.sh consumer/pyproject.toml tools/derivation/pyproject.toml; sed '/^\[tool\.ruff/,$d' pyproject.toml; pwd -P; } | sha256sum | cut -d' ' -f1)
+state=$({ cat requirements.txt tools/bootstrap.sh consumer/pyproject.toml data_source/pyproject.toml tools/derivation/pyproject.toml; sed '/^\[tool\.ruff/,$d' pyproject.toml; pwd -P; } | sha256sum | cut -d' ' -f1)
 if [ -x .venv/bin/kafka-rollout ] && [ "$(cat $stamp 2>/dev/null)" = "$state" ]; then exit 0; fi
 
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || fail "$("$python" -V) is too old. Set PYTHON to a 3.11 or newer."
@@ -47,7 +47,7 @@ echo "setup: installing $(grep -c '^[a-z0-9].*==' requirements.txt) Python packa
 # setuptools first: pyspark comes as source, and what builds it shall be locked as well.
 uv pip install --quiet --require-hashes --no-deps -r <(locked setuptools)
 uv pip sync --quiet --require-hashes --no-build-isolation requirements.txt
-uv pip install --quiet --no-deps --no-build-isolation --editable . --editable ./consumer --editable ./tools/derivation
+uv pip install --quiet --no-deps --no-build-isolation --editable . --editable ./consumer --editable ./data_source --editable ./tools/derivation
 echo "setup: compiling what scans logs"
 .venv/bin/python -m kafka_rollout_spark.decode || echo "setup: that did not work; the first scan will do it"
 echo "$state" > $stamp

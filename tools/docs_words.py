@@ -2,8 +2,9 @@
 
 A word is a run of characters without a space that contains a letter or a digit: code blocks, tables, links and
 headings count, lines and marks of tables do not. Counted are all pages for readers: README, CONTRIBUTING, SECURITY, the
-pages of docs/ and docs/decisions/, and the README of bench/ and consumer/. Parts that `make reference` writes from the
-code do not count, and CHANGELOG.md is a history. tests/architecture/test_docs.py checks `LIMIT`.
+pages of docs/ and docs/decisions/, and the README of bench/, consumer/ and data_source/. Parts that `make
+reference` writes from the code do not count, and CHANGELOG.md is a history. tests/architecture/test_docs.py checks
+`LIMIT`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 LIMIT = 20_000
 # Folders by name: a hidden one, such as .pytest_cache, also has a README.
-PAGES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "docs/*.md", "docs/decisions/*.md", "[bc]*/README.md")
+PAGES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "docs/*.md", "docs/decisions/*.md", "[bcd]*/README.md")
 _GENERATED = re.compile(r"<!-- from the code: .*?<!-- end -->", re.DOTALL)
 
 

@@ -134,6 +134,20 @@ def _notifications() -> Iterator[str]:
     return _table(("kind", "urgency", "sent when"), rows)
 
 
+def _columns() -> Iterator[str]:
+    """Of the data source, as its document has them."""
+    document = json.loads((ROOT / "include" / "schemas" / "coordinator-log.json").read_text(encoding="utf-8"))
+    rows = [(f"`{field['name']}`", field["metadata"]["comment"]) for field in document["fields"]]
+    return _table(("column", "content"), rows)
+
+
+def _options() -> Iterator[str]:
+    """Of the data source."""
+    from pyspark_kafka_coordinator_log.options import OPTIONS
+
+    return _table(("option", "meaning"), [(f"`{name}`", text) for name, text in OPTIONS.items()])
+
+
 def _verdicts() -> Iterator[str]:
     return _table(("verdict", "what the release does"), [(f"`{one}`", text) for one, text in VERDICTS.items()])
 
@@ -323,6 +337,7 @@ def _operators() -> Iterator[str]:
 
 
 PARTS: Mapping[str, Callable[[], Iterator[str]]] = {
+    "columns": _columns,
     "commands": _commands,
     "defaults": _defaults,
     "defects": _defects,
@@ -334,6 +349,7 @@ PARTS: Mapping[str, Callable[[], Iterator[str]]] = {
     "metric-names": _metric_names,
     "notifications": _notifications,
     "operators": _operators,
+    "options": _options,
     "parameters": parameters,
     "phases": _phases,
     "principles": _principles,

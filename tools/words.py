@@ -24,8 +24,8 @@ WORDS = re.compile(
     + r")\b",
     re.IGNORECASE,
 )
-PYTHON = ("plugins", "spark_jobs", "consumer", "dags", "tools", "bench", "tests")
-PROSE = ("README.md", "CHANGELOG.md", "docs", "include", "bench", "plugins")
+PYTHON = ("plugins", "spark_jobs", "data_source", "consumer", "dags", "tools", "bench", "tests")
+PROSE = ("README.md", "CHANGELOG.md", "docs", "include", "bench", "data_source", "plugins")
 PROSE_ENDINGS = {".md", ".j2", ".html", ".js", ".css", ".yaml"}
 
 

@@ -9,13 +9,13 @@ import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.client.security.carried_security import CarriedSecurity
-from kafka_rollout.client.security.client_security import ClientSecurity
+from kafka_rollout.client.security.credentials import read_security_file
 from kafka_rollout.coordinator_logs.reading.directories import (
     SegmentGoneError,
     SegmentRange,
@@ -59,6 +59,13 @@ def plan_splits(ranges: Sequence[Range], count: int) -> tuple[Split, ...]:
         splits[(2 * before + weight) * count // (2 * total)].append(part)  # by its middle
         before += weight
     return tuple(tuple(split) for split in splits if split)
+
+
+class LogSource(Protocol):
+    """Where a scan reads. It is pickled into the tasks, with credentials only if Spark protects them."""
+
+    def read(self, ranges: Sequence[Range], damage: list[pa.RecordBatch]) -> Iterator[LogBytes]:
+        """Whole batches of the ranges, in order. Unreadable parts become rows in `damage`."""
 
 
 def read_split(source: LogSource, spec: DecodingSpec, split: Split) -> Iterator[pa.RecordBatch]:
@@ -164,7 +171,7 @@ class LiveLogs:
             case CarriedSecurity() as carried:
                 return FetchSource(self.bootstrap_servers, carried.unpack())
             case Path() as file:
-                return FetchSource(self.bootstrap_servers, ClientSecurity.from_file(file))
+                return FetchSource(self.bootstrap_servers, read_security_file(file))
         return FetchSource(self.bootstrap_servers)
 
     def read(self, ranges: Sequence[Range], damage: list[pa.RecordBatch]) -> Iterator[LogBytes]:
@@ -185,10 +192,6 @@ class LiveLogs:
                 except UnreadableOffsetError as error:
                     where = log.topic, log.partition, log.copy
                     damage.append(damage_row(where, error.sentence, error.offset, last=log.end - 1))
-
-
-LogSource = SegmentFiles | LiveLogs
-"""Where a scan reads. It is pickled into the tasks, with credentials only if Spark protects them."""
 
 
 def cut_logs(logs: Sequence[ReplicaRange], most: int = _OFFSETS_PER_RANGE) -> tuple[ReplicaRange, ...]:

@@ -11,7 +11,7 @@ from tests.architecture.rooms import PACKAGE, nodes_of
 from tests.paths import ROOT
 
 HELPER = PACKAGE / "base" / "system" / "python.py"
-FOLDERS = ("plugins", "spark_jobs", "dags", "consumer", "tools/derivation")
+FOLDERS = ("plugins", "spark_jobs", "dags", "data_source", "consumer", "tools/derivation")
 OURS = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")]
 STARTS = {"run", "Popen", "call", "check_call", "check_output", "create_subprocess_exec", "create_subprocess_shell"}
 OTHERS = {"system", "popen", "execv", "execve", "execvp", "spawnv", "posix_spawn", "getoutput", "getstatusoutput"}

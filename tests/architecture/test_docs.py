@@ -31,7 +31,9 @@ PAGES = [PROJECT_ROOT / name for name in subprocess.run(
     ["git", "ls-files", "*.md"], cwd=PROJECT_ROOT, capture_output=True, text=True, check=True
 ).stdout.split()]  # fmt: skip
 SOURCES = [
-    path for room in ("plugins", "dags", "spark_jobs", "consumer") for path in (PROJECT_ROOT / room).rglob("*.py")
+    path
+    for room in ("plugins", "dags", "spark_jobs", "data_source", "consumer")
+    for path in (PROJECT_ROOT / room).rglob("*.py")
 ]
 PICTURE = re.compile(r"!\[([^\]]*)\]\(([^)\s]+)\)")
 HTML_IMAGE = re.compile(r'<img alt="([^"]*)" src="([^"]+)"')

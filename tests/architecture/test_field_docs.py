@@ -16,7 +16,7 @@ import pytest
 from tests.architecture.rooms import PACKAGE, nodes_of
 from tests.paths import ROOT
 
-FOLDERS = (PACKAGE, *(ROOT / name for name in ("spark_jobs", "consumer", "tools/derivation")))
+FOLDERS = (PACKAGE, *(ROOT / name for name in ("spark_jobs", "data_source", "consumer", "tools/derivation")))
 _NAME = r"`(\w+)`(?: \([^()`]*\))?"
 _ENTRY = re.compile(rf"(?:^|(?<=[.;:)] )|(?<=,\s)){_NAME}(?:, {_NAME})*(?:,? and {_NAME})?(?: True| False| None)?: ")
 

@@ -91,7 +91,7 @@ def test_the_image_builds_with_the_setuptools_of_the_lock() -> None:
 
 def test_no_build_needs_one_version_of_its_backend() -> None:
     # A pinned version would age: an index can remove it, and a newer Python can refuse it.
-    for project in (ROOT, ROOT / "consumer"):
+    for project in (ROOT, ROOT / "consumer", ROOT / "data_source"):
         required = tomllib.loads((project / "pyproject.toml").read_text())["build-system"]["requires"]
         assert not [one for one in required if "==" in one]
 

@@ -14,6 +14,7 @@ UNIT = ROOT / "tests" / "unit"
 PACKAGES = ROOT / "plugins" / "kafka_rollout"
 OTHER_PACKAGES = {
     "consumer": ROOT / "consumer" / "dynamic_protocol_consumer",
+    "data_source": ROOT / "data_source" / "pyspark_kafka_coordinator_log",
     "derivation": ROOT / "tools" / "derivation" / "kafka_rollout_derivation",
     "spark": ROOT / "spark_jobs" / "kafka_rollout_spark",
     "tools": ROOT / "tools",

@@ -24,12 +24,22 @@ from tests.paths import ROOT
 
 SOURCES = ("pyproject.toml", "setup.py", "LICENSE", "README.md", "plugins", "spark_jobs", "include")
 DERIVATION = ("pyproject.toml", "README.md", "kafka_rollout_derivation")
+DATA_SOURCE = ("pyproject.toml", "LICENSE", "README.md", "pyspark_kafka_coordinator_log")
 CONSUMER = ("pyproject.toml", "LICENSE", "README.md", "dynamic_protocol_consumer")
 IMPORT = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from dynamic_protocol_consumer import DynamicProtocolConsumer
 print(sorted({name.split(".")[0] for name in sys.modules} - set(sys.stdlib_module_names) - {"__main__"}))
+"""
+# As pyspark/sql/worker/lookup_data_sources.py does it.
+LOOK_UP = """
+import sys
+sys.path[:0] = sys.argv[1:]
+from importlib import import_module
+from pkgutil import iter_modules
+found = [import_module(info.name) for info in iter_modules() if info.name.startswith("pyspark_")]
+print([(one.__name__, one.DefaultSource.name(), one.DefaultSource({"path": "/a"}).schema().names[0]) for one in found])
 """
 # The command line where none of the packages is installed that an extra adds.
 COMMAND = """
@@ -74,6 +84,11 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def consumer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return unpack_wheel(ROOT / "consumer", CONSUMER, tmp_path_factory.mktemp("consumer"))
+
+
+@pytest.fixture(scope="module")
+def data_source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return unpack_wheel(ROOT / "data_source", DATA_SOURCE, tmp_path_factory.mktemp("data_source"))
 
 
 @pytest.fixture(scope="module")
@@ -139,6 +154,17 @@ def test_the_derivation_of_the_catalogue_is_a_wheel_of_its_own(installed: Path, 
     done = run_alone(code, str(installed), str(derivation))
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("'latest' is not a Kafka release."), done.stderr
+
+
+def test_spark_finds_the_data_source_in_a_wheel_of_its_own(installed: Path, data_source: Path) -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert needed(data_source) == [f"Requires-Dist: kafka-rollout[spark]=={version}"]
+    (about,) = data_source.glob("*.dist-info")
+    assert about.name == f"pyspark_kafka_coordinator_log-{version}.dist-info"
+    assert "Apache License" in (about / "licenses" / "LICENSE").read_text()
+    assert [path.name for path in installed.iterdir() if path.name.startswith("pyspark_")] == []
+    done = run_alone(LOOK_UP, str(installed), str(data_source))
+    assert done.stdout.strip() == "[('pyspark_kafka_coordinator_log', 'kafka_coordinator_log', 'topic')]", done.stderr
 
 
 def test_the_consumer_needs_kafka_python_and_nothing_else(consumer: Path) -> None:

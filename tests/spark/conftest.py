@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -19,6 +20,7 @@ from kafka_rollout_spark.job import start_spark
 from kafka_rollout_spark.scan import Documents, make_result, read_logs
 from kafka_rollout_spark.source import LogsToRead, logs_in_directories
 from tests.fixture_logs import write_fixture_logs
+from tests.paths import ROOT
 
 FixtureLogs = Callable[..., Path]
 Scan = Callable[..., ScanResult]
@@ -37,6 +39,7 @@ def spark(_with_class_archive: None) -> Iterator[SparkContext]:
     with pytest.MonkeyPatch.context() as patch:
         found = environment(Settings.from_environment())
         del found["PYTHONSAFEPATH"]  # the session lasts to the end, and later tests start Python in this folder
+        found["PYTHONPATH"] += f"{os.pathsep}{ROOT / 'data_source'}"  # as if it were installed
         for name, value in found.items():
             patch.setenv(name, value)
         options = [word for key, value in configuration(MASTER).items() for word in ("--conf", f"{key}={value}")]

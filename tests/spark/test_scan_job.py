@@ -368,7 +368,7 @@ def test_a_workers_error_is_found_again_as_its_one_sentence(spark: SparkContext,
     # PySpark translates the error if Spark SQL was used before in this process.
     with pytest.raises((Py4JError, PySparkException)) as raised:
         spark.parallelize([split], 1).flatMap(partial(read_split, source, DecodingSpec())).collect()
-    assert job.workers_sentence(str(raised.value)).startswith(f"Security file {missing} cannot be read")
+    assert job.workers_sentence(str(raised.value)).startswith(f"{missing} cannot be read")
     assert UserError.__module__ in str(raised.value)
 
 

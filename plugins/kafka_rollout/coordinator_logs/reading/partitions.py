@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC
+from kafka_rollout.coordinator_logs.reading.records import KindLayouts, layouts_of_kind, parse
 from kafka_rollout.coordinator_logs.replicas import of_broker
 from kafka_rollout.coordinator_logs.scan import BrokenRecords, Damage, DeletedWhilePending, LogSize, OutOfOrder
-from kafka_rollout.formats.coordinator_records import VERSION_BYTES, ClassKey, KindCounts, decode_checked
+from kafka_rollout.formats.coordinator_records import VERSION_BYTES, ClassKey, KindCounts
 from kafka_rollout.formats.documents.definitions import Schemas
 from kafka_rollout.formats.group_replay import GroupReplay, PendingCommits, group_records, text_at
-from kafka_rollout.formats.layouts import Layout
 from kafka_rollout.formats.log_types import (
     Bytes,
     LogFormatError,
@@ -49,52 +49,35 @@ class ParsingChecks:
     schemas: Schemas
     releases: Sequence[Release]
     broken: dict[tuple[ClassKey, int], BrokenRecords] = field(default_factory=dict)
-    uses: dict[ClassKey, dict[tuple[str, Layout], list[Release]]] = field(default_factory=dict)
+    kinds: dict[ClassKey, KindLayouts] = field(default_factory=dict)
 
     def found(self) -> tuple[BrokenRecords, ...]:
         return tuple(self.broken.values())
 
     def check(self, payload: bytes, record: RecordSpan, what: ClassKey) -> None:
         """Count a record that a release cannot parse."""
-        uses = self.uses.get(what)
-        if uses is None:
-            uses = self.uses[what] = self._uses_of(*what)
-        places = {"key": (record.key_at, record.key_length), "value": (record.value_at, record.value_length)}
-        for number, ((part, layout), releases) in enumerate(uses.items()):
-            at, length = places[part]
-            try:
-                decode_checked(layout, payload[at : at + length], VERSION_BYTES)
-            except MessageFormatError as error:
-                key, value = what
-                assert key is not None  # noqa: S101 - a key without a version has no layout
-                found = BrokenRecords(
-                    topic=self.log.topic,
-                    partition=self.log.partition,
-                    key_version=key,
-                    value_version=value,
-                    part=part,
-                    releases=tuple(releases),
-                    count=0,
-                    first_offset=record.offset,
-                    reason=error.sentence,
-                    replicas=replicas_of(self.log),
-                )
-                known = self.broken.get((what, number), found)
-                self.broken[what, number] = replace(known, count=known.count + 1)
-
-    def _uses_of(self, key: int | None, value: int | None) -> dict[tuple[str, Layout], list[Release]]:
-        """Return the layouts of a key or value, each with the releases that use it."""
-        uses: dict[tuple[str, Layout], list[Release]] = {}
-        for release in self.releases:
-            known = self.schemas.layouts(release, self.log.topic, key) if key is not None else None
-            if known is None:
+        kind = self.kinds.get(what)
+        if kind is None:
+            kind = self.kinds[what] = layouts_of_kind(self.schemas, self.releases, self.log.topic, *what)
+        for number, (use, error) in enumerate(parse(kind, payload, record)):
+            if not isinstance(error, MessageFormatError):
                 continue
-            parts = {"key": known.key}
-            if value is not None and value in known.value.valid_versions:
-                parts["value"] = known.value_layout(value)
-            for use in parts.items():
-                uses.setdefault(use, []).append(release)
-        return uses
+            key, value = what
+            assert key is not None  # noqa: S101 - a key without a version has no layout
+            found = BrokenRecords(
+                topic=self.log.topic,
+                partition=self.log.partition,
+                key_version=key,
+                value_version=value,
+                part=use.part,
+                releases=use.releases,
+                count=0,
+                first_offset=record.offset,
+                reason=error.sentence,
+                replicas=replicas_of(self.log),
+            )
+            known = self.broken.get((what, number), found)
+            self.broken[what, number] = replace(known, count=known.count + 1)
 
 
 @dataclass(slots=True, kw_only=True)
