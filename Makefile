@@ -1,7 +1,7 @@
 # `make help` lists the targets. Every target creates .venv first if it is missing or its lock changed.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-browser setup-ssh setup-postgres setup-celery demo testbed demo-hosts faults setup-hosts test test-fast test-full lint docs pictures reference bench bench-roll bench-batches bench-rebalance bench-downgrade bench-rehearsal bench-hosts bench-scan bench-scan-start bench-check bench-dag-size bench-dag-pages bench-fleet bench-gates bench-leaders-first bench-many-batches bench-neighbours bench-scheduler-pass lock clean
+.PHONY: help setup setup-browser setup-ssh setup-postgres setup-celery demo testbed demo-hosts faults setup-hosts test test-fast test-full lint docs pictures reference bench bench-roll bench-batches bench-rebalance bench-downgrade bench-rehearsal bench-hosts bench-scan bench-scan-start bench-check bench-dag-size bench-dag-pages bench-fleet bench-gates bench-leaders-first bench-many-batches bench-neighbours bench-data-source bench-scheduler-pass lock clean
 
 BIN := .venv/bin
 CACHE := $(BIN)/python -m kafka_rollout.releases.jars.cache
@@ -89,7 +89,7 @@ pictures: setup setup-browser ## take the pictures of docs/images from real runs
 reference: setup ## write the reference parts of docs/ from the code: findings, commands, parameters, settings, …
 	@$(BIN)/python -m tools.reference_pages
 
-bench: bench-roll bench-batches bench-hosts bench-rebalance bench-downgrade bench-rehearsal bench-scan bench-scan-start bench-check bench-dag-size bench-dag-pages bench-fleet bench-gates bench-leaders-first bench-many-batches bench-neighbours bench-scheduler-pass ## run all benchmarks
+bench: bench-roll bench-batches bench-hosts bench-rebalance bench-downgrade bench-rehearsal bench-scan bench-scan-start bench-check bench-dag-size bench-dag-pages bench-fleet bench-gates bench-leaders-first bench-many-batches bench-neighbours bench-data-source bench-scheduler-pass ## run all benchmarks
 
 bench-roll: setup ## compare the same roll by a plain script and by the DAG
 	$(BIN)/python -m bench.roll $(ARGS)
@@ -143,6 +143,9 @@ bench-leaders-first: setup ## measure a batch that moves its leaderships before 
 
 bench-neighbours: setup ## measure the DAG of a neighbour while the database of this project does not respond
 	$(BIN)/python -m bench.neighbours $(ARGS)
+
+bench-data-source: setup ## compare the rows of the data source with the counts of a scan
+	$(BIN)/python -m bench.data_source $(ARGS)
 
 bench-fleet: setup ## measure the pages with twelve clusters of 200 nodes and 1,000 runs each
 	$(BIN)/python -m bench.fleet $(ARGS)
