@@ -47,6 +47,8 @@ Gateway = Callable[[], JavaGateway]
 _EXAMPLE = "See the example in docs/scan.md."
 # A worker's error arrives as text: the last line of its trace is `kafka_rollout.….TransientError: sentence`.
 _WORKERS_SENTENCE = re.compile(r"^(?:kafka_rollout[\w.]*)\.\w+Error: (.+)$", re.MULTILINE)
+# The cause of this cause only says "error=2, No such file or directory".
+_NO_PROGRAM = re.compile(r'Cannot run program "([^"\n]+)"')
 
 
 class _OneSentenceParser(argparse.ArgumentParser):
@@ -117,6 +119,11 @@ def workers_sentence(trace: str) -> str:
     # py4j's first line only names the failed call; the Java exception follows after a colon.
     causes = [line.removeprefix(": ") for line in lines if line.startswith(": ")] or lines[:1]
     causes += [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    if missing := _NO_PROGRAM.search(trace):
+        return (
+            f"An executor has no {missing[1]}. Install the environment of this tool at the same path on every worker, "
+            "or send it with `archives`, and set spark.pyspark.python."
+        )
     return f"Spark failed: {causes[-1]}"
 
 

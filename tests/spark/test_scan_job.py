@@ -45,7 +45,6 @@ from kafka_rollout_spark.kernel.programs import DecodingSpec
 from kafka_rollout_spark.merge.merged import merge_rows
 from kafka_rollout_spark.output import write_json, write_parquet
 from kafka_rollout_spark.rows import WORKER_ROWS, RowKind
-from kafka_rollout_spark.scan import progress_line
 from kafka_rollout_spark.source import LiveLogs, LogsToRead, cut_logs, plan_splits, read_split
 
 OFFSETS = "__consumer_offsets"
@@ -170,14 +169,6 @@ def test_output_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
 
 def test_the_summary_names_each_releases_worst_verdict() -> None:
     assert job.summary(result()) == "scan: one: 9 records in 1 partitions; 3.4.0 fails"
-
-
-def test_progress_tells_amount_rate_and_time_left() -> None:
-    assert progress_line(1, 4, 2_000_000_000, "bytes", 0.5) == (
-        "read 1 of 4 splits, about 500 MB of 2.00 GB, 1.00 GB/s, 0 s, about 2 s left"
-    )
-    assert progress_line(1, 2, 5_000, "bytes", 1).startswith("read 1 of 2 splits, about 2 kB of 5 kB, 2 kB/s")
-    assert progress_line(0, 4, 4_000, "offsets", 3) == "read 0 of 4 splits, 0 offsets of 4,000 offsets, 3 s"
 
 
 def job_file(folder: Path, **request: object) -> list[str]:
@@ -381,6 +372,11 @@ def test_an_error_that_is_not_ours_is_told_by_its_first_cause() -> None:
         "Spark failed: java.io.IOException: Python worker exited unexpectedly (crashed)"
     )
     assert job.workers_sentence("it just failed") == "Spark failed: it just failed"
+    missing = (
+        'a call\n: org.apache.spark.SparkException\nCaused by: java.io.IOException: Cannot run program "/venv/python": '
+        "Exec failed, error: 2\nCaused by: java.io.IOException: error=2, No such file or directory"
+    )
+    assert job.workers_sentence(missing).startswith("An executor has no /venv/python. Install the environment")
 
 
 @pytest.mark.parametrize("running", [True, False, None])

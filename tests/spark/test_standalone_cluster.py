@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from kafka_rollout.base.errors import RolloutError
 from kafka_rollout.base.json_forms import to_json
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.coordinator_logs.scan import ScanRequest
 from kafka_rollout.coordinator_logs.spark.submit import submit
+from kafka_rollout_spark.progress import START_LIMIT
 from tests.integration.harness.spark_standalone import standalone_cluster
 from tests.spark.conftest import FixtureLogs, Scan, find
 
@@ -31,3 +33,32 @@ def test_two_workers_find_what_one_machine_finds(scan: Scan, fixture_logs: Fixtu
     assert (code, to_json(result)) == (0, json.loads(json.dumps(to_json(here))))
     assert result.records > 0
     assert len(list((tmp_path / "work").glob("app-*/*/stderr"))) == WORKERS
+
+
+def test_a_cluster_without_room_or_environment_is_said_in_one_sentence_and_in_time(
+    fixture_logs: FixtureLogs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = ScanRequest(cluster="copy", json_file=tmp_path / "scan.json", log_dirs=(fixture_logs("3.9.1"),))
+    said: list[str] = []
+
+    def refused(*conf: tuple[str, str]) -> str:
+        with pytest.raises(RolloutError) as raised:
+            submit(
+                request,
+                Settings.from_environment(),
+                master=cluster.address,
+                extra_configuration=conf,
+                on_progress=said.append,
+            )
+        return str(raised.value)
+
+    (tmp_path / "spark").mkdir()
+    with standalone_cluster(tmp_path / "spark", {}) as cluster:
+        found = refused(("spark.executor.memory", "4g"), (START_LIMIT, "40"))
+        assert found.startswith("No executor has taken a task for 4")
+        assert "a free worker for spark.executor.memory 4g" in found
+        assert any("no executor has taken a task for 3" in line for line in said), said
+        # The job itself is started by another function.
+        monkeypatch.setattr("kafka_rollout.coordinator_logs.spark.submit.interpreter", lambda: "/nowhere/bin/python")
+        found = refused(("spark.executor.memory", "500m"))
+        assert found.startswith("An executor has no /nowhere/bin/python. Install the environment")
