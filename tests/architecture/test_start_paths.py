@@ -86,6 +86,7 @@ def test_the_user_of_the_unit_is_asked_in_one_place() -> None:
         "model/host_state.py",
         "model/start_conditions.py",
         "nodes/runtimes/hosts/closed_paths.py",
+        "nodes/runtimes/hosts/library_folders.py",
         "nodes/runtimes/hosts/link_users.py",  # without read_access: it is about processes of others that run
         "nodes/runtimes/hosts/package_paths.py",  # without read_access: the package sets the modes of its files
         "nodes/runtimes/hosts/release_folders.py",
