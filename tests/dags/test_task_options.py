@@ -17,13 +17,12 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.airflow
 
-TASKS = {"pool": "kafka", "queue": "close-to-kafka", "executor": "CeleryExecutor", "priority_weight": 7}
+TASKS = {"pool": "kafka", "queue": "close-to-kafka", "executor": "LocalExecutor", "priority_weight": 7}
 
 
 def test_every_task_of_every_dag_has_them_and_scans_have_a_pool_and_a_spark_of_their_own(
-    inventory: Path, load_dags: Callable[[], dict[str, DAG]], monkeypatch: pytest.MonkeyPatch
+    inventory: Path, load_dags: Callable[[], dict[str, DAG]]
 ) -> None:
-    monkeypatch.setenv("AIRFLOW__CORE__EXECUTOR", "LocalExecutor,CeleryExecutor")
     spec = replace(
         spec_with_homes(),
         tasks=TASKS,
