@@ -3,8 +3,9 @@
     spark-submit --master local[2] application/scan_coordinator_logs.py --job FILE [--problem FILE]
 
 The job file is the JSON form of a ScanRequest; docs/scan.md has an example. Exit code 0 for any verdict; 3 if a release
-of `fail_on` cannot load a log; 2 for bad input; 1 if the logs could not be read. PYTHONPATH must contain plugins/ and
-spark_jobs/ (coordinator_logs/spark/submit.py sets it).
+of `fail_on` cannot load a log; 2 for bad input; 1 if the logs could not be read; 4 with --without-spark if they have
+more than `spark_from_bytes`. PYTHONPATH must contain plugins/ and spark_jobs/ (coordinator_logs/spark/submit.py sets
+it).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -41,7 +43,7 @@ from kafka_rollout_spark.output import STANDARD_OUTPUT, write_json, write_parque
 from kafka_rollout_spark.scan import Documents, make_result, read_logs
 from kafka_rollout_spark.source import LogsToRead, live_logs, logs_in_directories
 
-COULD_NOT_READ, VERDICT_FAILS = 1, 3
+COULD_NOT_READ, VERDICT_FAILS, NEEDS_SPARK = 1, 3, 4
 WORKER_DAEMON = "kafka_rollout_spark.worker_daemon"  # not imported here: the driver does not need what it loads
 Gateway = Callable[[], JavaGateway]
 _EXAMPLE = "See the example in docs/scan.md."
@@ -88,11 +90,12 @@ def main(arguments: Sequence[str], gateway: Gateway) -> int:
     parser = _OneSentenceParser(prog="scan_coordinator_logs", description=__doc__.splitlines()[0])
     parser.add_argument("--job", type=Path, required=True, metavar="FILE", help="JSON file of a ScanRequest")
     parser.add_argument("--problem", type=Path, metavar="FILE", help="file that gets the sentence of an error")
+    parser.add_argument("--without-spark", action="store_true", help="end with code 4 if Spark is needed")
     problem_file: Path | None = None
     try:
         options = parser.parse_args(arguments)
         problem_file = options.problem
-        return _scan(read_request(options.job), gateway)
+        return _scan(read_request(options.job), gateway, without_spark=options.without_spark)
     except RolloutError as error:
         code = error.exit_code if isinstance(error, UserError) else COULD_NOT_READ
         return _fail(str(error), code, problem_file)
@@ -127,32 +130,57 @@ def workers_sentence(trace: str) -> str:
     return f"Spark failed: {causes[-1]}"
 
 
-def _scan(request: ScanRequest, gateway: Gateway) -> int:
+def _scan(request: ScanRequest, gateway: Gateway, *, without_spark: bool) -> int:
     folders = Settings.from_environment().catalogue_folders
     catalogue = load_catalogue(*folders)
     releases = sorted({*(request.releases or catalogue), *request.fail_on})
     for release in releases:
         catalogue.get(release)
     request = replace(request, releases=tuple(releases))
-    security, protection = _task_security(request.security_file, gateway)
+    security: Path | CarriedSecurity | None = request.security_file
+    protection: dict[str, str] = {}
+    can_be_small = request.spark_from_bytes > 0
+    if not can_be_small:
+        security, protection = _task_security(request.security_file, gateway)
     logs = _find_logs(request, catalogue, security)
     documents = Documents.load(folders, new_group_coordinator=logs.new_group_coordinator)
-    _say("starting Spark")
-    spark = start_spark(gateway(), protection)
-    try:
+    if can_be_small and logs.log_bytes < request.spark_from_bytes:
+        _compile_once()
+        find = partial(_find_logs, request, catalogue, request.security_file)
+        result = _read_again_if_replaced(None, request, documents, logs, find)
+    elif without_spark:
+        return NEEDS_SPARK
+    else:
+        if can_be_small:
+            security, protection = _task_security(request.security_file, gateway)
+            logs = logs.with_security(security)
+        _say("starting Spark")
+        spark = start_spark(gateway(), protection)
         try:
-            result = _read(spark, request, documents, logs)
-        except (PySparkException, Py4JError, SegmentGoneError) as error:
-            if SegmentGoneError.__name__ not in f"{type(error).__name__}: {error}":
-                raise
-            _say("a segment was replaced during the scan; scanning again")
-            logs = _find_logs(request, catalogue, security)
-            result = _read(spark, request, documents, logs)
-    finally:
-        spark.stop()
+            find = partial(_find_logs, request, catalogue, security)
+            result = _read_again_if_replaced(spark, request, documents, logs, find)
+        finally:
+            spark.stop()
     write_json(result, request.json_file)
     print(summary(result), file=sys.stderr if request.json_file == STANDARD_OUTPUT else sys.stdout)
     return 0 if all(result.is_proved_loadable(release) for release in request.fail_on) else VERDICT_FAILS
+
+
+def _read_again_if_replaced(
+    spark: SparkContext | None,
+    request: ScanRequest,
+    documents: Documents,
+    logs: LogsToRead,
+    find: Callable[[], LogsToRead],
+) -> ScanResult:
+    """Read the logs; once more, as `find` finds them, if the log cleaner has replaced a segment."""
+    try:
+        return _read(spark, request, documents, logs)
+    except (PySparkException, Py4JError, SegmentGoneError) as error:
+        if SegmentGoneError.__name__ not in f"{type(error).__name__}: {error}":
+            raise
+        _say("a segment was replaced during the scan; scanning again")
+        return _read(spark, request, documents, find())
 
 
 def _task_security(file: Path | None, gateway: Gateway) -> tuple[Path | CarriedSecurity | None, dict[str, str]]:
@@ -197,7 +225,7 @@ def _find_logs(request: ScanRequest, catalogue: Catalogue, security: Path | Carr
     return logs
 
 
-def _read(spark: SparkContext, request: ScanRequest, documents: Documents, logs: LogsToRead) -> ScanResult:
+def _read(spark: SparkContext | None, request: ScanRequest, documents: Documents, logs: LogsToRead) -> ScanResult:
     with read_logs(spark, logs, documents.spec(request, logs), _say) as scanned:
         result = make_result(request, documents, logs, scanned)
         if request.parquet:
@@ -217,12 +245,17 @@ def start_spark(gateway: JavaGateway | None = None, protection: Mapping[str, str
     }
     spark = SparkContext(conf=SparkConf().setAll(list(configuration.items())), gateway=gateway)
     spark.setLogLevel("OFF")  # main prints one sentence for a worker's error; Spark would print its trace several times
-    if (spark.master or "").startswith("local") and not COMPLETE.exists():
+    if (spark.master or "").startswith("local"):
+        _compile_once()  # not every worker
+    return spark
+
+
+def _compile_once() -> None:
+    if not COMPLETE.exists():
         from kafka_rollout_spark.decode import compile_kernel  # loads numba
 
         _say("compiling the kernel, once: about ten seconds")
-        compile_kernel()  # not by every worker
-    return spark
+        compile_kernel()
 
 
 def summary(result: ScanResult) -> str:

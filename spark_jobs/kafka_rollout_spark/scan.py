@@ -17,6 +17,7 @@ from pyspark import SparkContext
 from kafka_rollout.base.errors import FatalError
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC
 from kafka_rollout.coordinator_logs.contents import GroupInventory, StateRecord, describes_owner, take_inventory
+from kafka_rollout.coordinator_logs.executor_credentials import runs_in_one_process
 from kafka_rollout.coordinator_logs.reading.partitions import facts_of_order, has_affected_release, ordered_types
 from kafka_rollout.coordinator_logs.replicas import count_replicas, merge_groups, merge_replicas
 from kafka_rollout.coordinator_logs.scan import (
@@ -41,8 +42,8 @@ from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Catalogue, Release
 from kafka_rollout_spark import result as parts
 from kafka_rollout_spark.kernel.programs import DecodingSpec, LayoutUse, RecordUse, buckets_for, write_programs
-from kafka_rollout_spark.merge.merged import MergedRows, read_merged
-from kafka_rollout_spark.progress import ScanProgress, watched
+from kafka_rollout_spark.merge.merged import MergedRows, read_here, read_merged
+from kafka_rollout_spark.progress import ScanProgress, amount_text, watched
 from kafka_rollout_spark.rows import WORKER_ROWS, RowKind, of_kind, tuples
 from kafka_rollout_spark.source import LogsToRead
 
@@ -245,17 +246,24 @@ class Scanned:
 
 
 @contextmanager
-def read_logs(spark: SparkContext, logs: LogsToRead, spec: DecodingSpec, report: ScanProgress) -> Iterator[Scanned]:
-    """Read the logs once. Every byte is read, reported as damage, or raises an error."""
+def read_logs(
+    spark: SparkContext | None, logs: LogsToRead, spec: DecodingSpec, report: ScanProgress
+) -> Iterator[Scanned]:
+    """Read the logs once; without `spark` in this process. Every byte is read, or damage, or raises an error."""
     scanned_at = time.time()
     if not logs.ranges:
         empty = WORKER_ROWS.empty_table()
         yield Scanned(spec=DecodingSpec(), scanned_at=scanned_at, contents=MergedRows(), few=empty)
         return
-    splits = logs.splits(spark.defaultParallelism)
-    with watched(spark, len(splits), logs.size, logs.unit, report):
-        rows = read_merged(spark, logs.source, spec, splits, is_small=logs.is_small)
+    if spark is None:
+        report(f"reading {amount_text(logs.size, logs.unit)} without Spark")
+        rows = read_here(logs.source, spec, logs.ranges)
         few = rows.table(*_FEW)
+    else:
+        splits = logs.splits(spark.defaultParallelism if runs_in_one_process(spark.master or "") else None)
+        with watched(spark, len(splits), logs.size, logs.unit, report):
+            rows = read_merged(spark, logs.source, spec, splits, is_small=logs.is_small)
+            few = rows.table(*_FEW)
     try:
         kinds = tuples(few.select(["kind", "topic", "partition", "copy"]))
         found = {tuple(log) for kind, *log in kinds if kind in (RowKind.LOG, RowKind.DAMAGE)}
@@ -263,7 +271,7 @@ def read_logs(spark: SparkContext, logs: LogsToRead, spec: DecodingSpec, report:
         if missing := read - found:
             topic, partition, copy = min(missing)
             raise FatalError(
-                f"Spark returned no rows for {len(missing)} replicas of {logs.cluster}, for example "
+                f"The reading returned no rows for {len(missing)} replicas of {logs.cluster}, for example "
                 f"{topic}-{partition} ({logs.names[topic, partition, copy]}).",
                 remedy="Scan again.",
             )

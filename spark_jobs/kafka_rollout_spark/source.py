@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -211,6 +212,7 @@ _BYTES_PER_OFFSET = 100  # estimate: a committed offset in a batch with a few ot
 _RANGE_BYTES = 64 * 1024 * 1024
 _SPLITS_PER_CORE = 4  # a core that finishes early takes another split
 _SPLIT_SIZE = {"bytes": 512 * 1024 * 1024, "offsets": 8_000_000}  # of large logs, so that progress is visible
+_REMOTE_SPLIT_SIZE = {"bytes": 128 * 1024 * 1024, "offsets": 2_000_000}  # enough for many executors, and to begin again
 _SMALL_BYTES = 8 * 1024 * 1024  # its rows fit the driver, even if every record has a group of its own
 
 
@@ -258,8 +260,18 @@ class LogsToRead:
         """Whether the driver can merge all rows."""
         return self.log_bytes <= _SMALL_BYTES
 
-    def splits(self, cores: int) -> tuple[Split, ...]:
-        """The same number for every core: with one more, one core would work alone at the end."""
+    def with_security(self, security: Path | CarriedSecurity | None) -> LogsToRead:
+        """Return the same logs for tasks that get these credentials. Segment files need none."""
+        source = self.source
+        return replace(self, source=replace(source, security=security)) if isinstance(source, LiveLogs) else self
+
+    def splits(self, cores: int | None) -> tuple[Split, ...]:
+        """The same number for every core: with one more, one core would work alone at the end.
+
+        `cores` None: it is not known, because executors register after the start. Then the sizes alone decide.
+        """
+        if cores is None:
+            return plan_splits(self.ranges, max(1, ceil(self.size / _REMOTE_SPLIT_SIZE[self.unit])))
         per_core = 1 if self.is_small else max(_SPLITS_PER_CORE, round(self.size / cores / _SPLIT_SIZE[self.unit]))
         return plan_splits(self.ranges, cores * per_core)
 

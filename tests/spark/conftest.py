@@ -26,6 +26,7 @@ FixtureLogs = Callable[..., Path]
 Scan = Callable[..., ScanResult]
 MASTER = "local[2]"
 MERGED_ON_DRIVER, MERGED_BY_TASKS = 0, 1 << 30  # size of a log; the tasks have four buckets
+WITHOUT_SPARK = -1
 TOPICS = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 
 
@@ -65,7 +66,7 @@ def scan(spark: SparkContext) -> Scan:
     """`scan(directory, …)`, or `scan(logs=…)` of logs that were found before; other arguments are those of ScanRequest,
     or `documents`.
 
-    The rows are merged on the driver and by tasks, unless `log_bytes` chooses; both results must be equal.
+    The rows are merged without Spark, on the driver and by tasks, unless `log_bytes` chooses. All results are equal.
     """
     known = Documents.load([Settings.from_environment().include])
     request = ScanRequest(cluster="copy", json_file=Path(), releases=tuple(known.catalogue))
@@ -78,13 +79,15 @@ def scan(spark: SparkContext) -> Scan:
         **asked_for: Any,
     ) -> ScanResult:
         asked, found = replace(request, **asked_for), logs or find(*directories)
-        ways = (MERGED_ON_DRIVER, MERGED_BY_TASKS) if log_bytes is None else (log_bytes,)
+        ways = (WITHOUT_SPARK, MERGED_ON_DRIVER, MERGED_BY_TASKS) if log_bytes is None else (log_bytes,)
         results = [read(asked, documents, replace(found, log_bytes=size)) for size in ways]
         assert all(replace(result, scanned_at=results[0].scanned_at) == results[0] for result in results)
         return results[0]
 
     def read(asked: ScanRequest, documents: Documents, logs: LogsToRead) -> ScanResult:
-        with read_logs(spark, logs, documents.spec(asked, logs), lambda _: None) as scanned:
+        with read_logs(
+            None if logs.log_bytes == WITHOUT_SPARK else spark, logs, documents.spec(asked, logs), lambda _: None
+        ) as scanned:
             return make_result(asked, documents, logs, scanned)
 
     return run

@@ -88,7 +88,7 @@ def test_json_on_standard_output_is_nothing_else_and_fail_on_is_the_exit_code(
 @pytest.mark.spark
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "kill"])
 def test_an_interrupt_ends_spark_and_leaves_nothing(shell: Shell, fixture_logs: FixtureLogs, how: int) -> None:
-    process = shell.start("--log-dir", str(fixture_logs("4.3.1")))
+    process = shell.start("--log-dir", str(fixture_logs("4.3.1")), "--master", "local[2]")
     assert process.stderr is not None
     for line in process.stderr:
         if "read 0 of" in line:

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from functools import partial
 from itertools import permutations
 from pathlib import Path
@@ -36,7 +37,7 @@ from kafka_rollout.coordinator_logs.scan import (
     ScanRequest,
     ScanResult,
 )
-from kafka_rollout.coordinator_logs.spark.submit import application, environment, prepare_job
+from kafka_rollout.coordinator_logs.spark.submit import application, environment, prepare_job, read_without_spark
 from kafka_rollout.formats.log_types import LogRange, RecordKind, ReplicaRange
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Release
@@ -46,6 +47,7 @@ from kafka_rollout_spark.merge.merged import merge_rows
 from kafka_rollout_spark.output import write_json, write_parquet
 from kafka_rollout_spark.rows import WORKER_ROWS, RowKind
 from kafka_rollout_spark.source import LiveLogs, LogsToRead, cut_logs, plan_splits, read_split
+from tests.spark.conftest import FixtureLogs
 
 OFFSETS = "__consumer_offsets"
 LIVE = {"bootstrap_servers": "127.0.0.1:9"}
@@ -104,6 +106,21 @@ def test_every_core_reads_as_many_splits(offsets: int, cores: int) -> None:
     assert len(splits) // cores in {4, round(offsets / cores / 8_000_000)}
 
 
+@pytest.mark.parametrize(("offsets", "splits"), [(1, 1), (2_000_000, 1), (85_200_000, 43)])
+def test_executors_that_are_not_there_yet_do_not_change_the_splits(offsets: int, splits: int) -> None:
+    ranges = (ReplicaRange(topic=OFFSETS, partition=0, start=0, end=offsets),)
+    logs = LogsToRead(
+        cluster="one",
+        replicas=ranges,
+        names={},
+        ranges=cut_logs(ranges, 50_000),
+        source=LiveLogs("127.0.0.1:9"),
+        unit="offsets",
+        log_bytes=offsets * 100,
+    )
+    assert len(logs.splits(None)) == splits
+
+
 def test_a_small_log_is_read_by_one_task_per_core() -> None:
     logs = LogsToRead(
         cluster="one",
@@ -115,6 +132,28 @@ def test_a_small_log_is_read_by_one_task_per_core() -> None:
         log_bytes=45_000,
     )
     assert [len(split) for split in logs.splits(2)] == [25, 25]
+
+
+def test_small_logs_are_read_without_java_and_larger_ones_are_left_to_spark(
+    fixture_logs: FixtureLogs, tmp_path: Path
+) -> None:
+    settings, said, logs = Settings.from_environment(), list[str](), fixture_logs("4.3.1")
+
+    def read(spark_from_bytes: int) -> ScanResult | None:
+        request = ScanRequest(
+            cluster="copy",
+            json_file=tmp_path / "scan.json",
+            log_dirs=(logs,),
+            spark_from_bytes=spark_from_bytes,
+        )
+        job = prepare_job(request, settings, "local[2]", tmp_path)
+        return read_without_spark(replace(job, environment={**job.environment, "JAVA_HOME": "/nowhere"}), said.append)
+
+    found = read(1 << 20)
+    assert found is not None
+    assert found.records > 0
+    assert any(line.startswith("reading") and line.endswith("without Spark") for line in said), said
+    assert read(1) is None
 
 
 def result() -> ScanResult:

@@ -384,5 +384,7 @@ class ScanRequest:
     """Also count the current records."""
     classes_only: bool = False
     """Do not parse the records."""
+    spark_from_bytes: int = 0
+    """Logs of fewer bytes are read by the job alone, without Spark."""
     new_group_coordinator: bool | None = None
     """Evaluate for brokers that enable it; None: ask those of a live cluster, and take the default for directories."""

@@ -1,7 +1,7 @@
 """The script of spark-submit. It is alone in its folder, because Python puts that folder first on the path."""
 
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 
 from kafka_rollout_spark.python_path import use_installed_modules
 
@@ -10,8 +10,6 @@ if __name__ == "__main__":
 
     from pyspark.java_gateway import launch_gateway
 
-    gateway = ThreadPoolExecutor(1).submit(launch_gateway)  # the JVM starts while the job is imported
-
     from kafka_rollout_spark.job import main
 
-    sys.exit(main(sys.argv[1:], gateway.result))
+    sys.exit(main(sys.argv[1:], cache(launch_gateway)))

@@ -70,6 +70,11 @@ def read_merged(
     return MergedRows(packed=packed.persist(StorageLevel.MEMORY_AND_DISK))
 
 
+def read_here(source: LogSource, spec: DecodingSpec, split: Split) -> MergedRows:
+    """Read everything in this process, without Spark. It can hold all rows."""
+    return MergedRows(local=_merge(spec.live, read_split(source, spec, split)))
+
+
 def _merge_by_bucket(rows: RDD[pa.RecordBatch], buckets: int, *, entries: bool) -> RDD[pa.RecordBatch]:
     """Merge all rows of the same thing in one task. No task holds the rows or keys of more than one bucket.
 

@@ -178,7 +178,7 @@ def test_a_killed_executor_is_replaced_and_leaves_no_secret(world: World, tmp_pa
 def test_without_authentication_in_spark_the_scan_is_refused_before_it_reads(world: World) -> None:
     spec, security = world.of(READER)
     said: list[str] = []
-    settings = replace(Settings.from_environment(), spark_master=world.spark.address)
+    settings = replace(Settings.from_environment(), spark_master=world.spark.address, spark_from_mib=0)
     with pytest.raises(UserError, match=r"spark\.authenticate and spark\.network\.crypto\.enabled are not both true"):
         scan_command(spec, settings, new_group_coordinator=None, security=security, on_progress=said.append)
     assert said == []

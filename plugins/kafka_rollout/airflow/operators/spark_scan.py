@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import BaseHook, Context
-from airflow.sdk.exceptions import AirflowException
+from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
 
 from kafka_rollout.airflow.common.any_cluster import AnyCluster
 from kafka_rollout.airflow.common.base import (
@@ -104,7 +104,7 @@ class ScanSubmitOperator(SparkSubmitOperator):
 
     def scan(self, context: Context, scratch: Path) -> ScanResult:
         from kafka_rollout.client.security.carried_security import credentials_file
-        from kafka_rollout.coordinator_logs.spark.submit import prepare_job, with_settings_of_user
+        from kafka_rollout.coordinator_logs.spark.submit import prepare_job, read_without_spark, with_settings_of_user
 
         settings = Settings.from_environment()
         cluster, bootstrap_servers, security = self.source(settings)
@@ -114,9 +114,13 @@ class ScanSubmitOperator(SparkSubmitOperator):
                 bootstrap_servers=bootstrap_servers,
                 json_file=scratch / "scan.json",
                 security_file=security_file,
+                spark_from_bytes=settings.spark_from_bytes,
             )
-            master = master_of(BaseHook.get_connection(self.spark_conn_id))
-            job = prepare_job(self.wanted(context, request, scratch), settings, master, scratch)
+            request = self.wanted(context, request, scratch)
+            small = prepare_job(request, settings, settings.spark_master, scratch)
+            if (result := read_without_spark(small, self.log.info)) is not None:
+                return result
+            job = prepare_job(request, settings, self._master(), scratch)
             self.application = str(job.application)
             self.application_args = list(job.arguments)
             self.env_vars = dict(job.environment)
@@ -127,6 +131,17 @@ class ScanSubmitOperator(SparkSubmitOperator):
             except AirflowException as error:
                 raise AirflowException(job.problem() or str(error)) from error
         return job.result()
+
+    def _master(self) -> str:
+        """Return the Spark master. Raises UserError without a Connection that names one."""
+        try:
+            return master_of(BaseHook.get_connection(self.spark_conn_id))
+        except AirflowNotFoundException:
+            raise UserError(
+                f"There is no Airflow Connection {self.spark_conn_id}, and these logs need Spark.",
+                remedy=f'Add it: airflow connections add {self.spark_conn_id} --conn-json \'{{"conn_type": "spark", '
+                '"host": "local[2]"}\'.',
+            ) from None
 
 
 class SparkScanOperator(ScanSubmitOperator):

@@ -68,6 +68,11 @@ VARIABLES: Mapping[str, Variable] = {
         "incremental scan that is too long to be read without Spark: `local[N]` or `spark://host:port`",
         "`local[2]`",
     ),
+    "KAFKA_ROLLOUT_SPARK_FROM_MIB": Variable(
+        "size of coordinator logs in MiB from which a scan uses Spark; smaller ones are read in the task itself; "
+        "`0`: always",
+        "`8`",
+    ),
     "KAFKA_ROLLOUT_REHEARSE": Variable(
         "`0`: this machine makes no copies of clusters, and runs are not [rehearsed](rehearsal.md)", "`1`"
     ),
@@ -94,6 +99,7 @@ class Settings:
     cache: Path
     include: Path
     spark_master: str = "local[2]"
+    spark_from_mib: int = 8
     database: str = ""
     database_password_file: Path | None = None
     artifacts: str = ""
@@ -105,6 +111,11 @@ class Settings:
     rehearse_gib: int = 10
     rehearse_minutes: int = 30
     live_state: bool = True
+
+    @property
+    def spark_from_bytes(self) -> int:
+        """The size of coordinator logs from which a scan uses Spark."""
+        return self.spark_from_mib << 20
 
     @property
     def added_releases(self) -> Path:
@@ -146,6 +157,7 @@ class Settings:
             cache=path("KAFKA_ROLLOUT_CACHE", Path("~/.cache/kafka-rollout")),
             include=path("KAFKA_ROLLOUT_INCLUDE", _DATA if installed else _CHECKOUT),
             spark_master=_read("KAFKA_ROLLOUT_SPARK_MASTER") or "local[2]",
+            spark_from_mib=_number("KAFKA_ROLLOUT_SPARK_FROM_MIB", 8, least=0),
             database=_read("KAFKA_ROLLOUT_DATABASE"),
             database_password_file=Path(password_file) if password_file else None,
             artifacts=_read("KAFKA_ROLLOUT_ARTIFACTS"),
@@ -159,10 +171,10 @@ class Settings:
         )
 
 
-def _number(variable: str, default: int) -> int:
+def _number(variable: str, default: int, *, least: int = 1) -> int:
     text = _read(variable) or str(default)
-    if not text.isdecimal() or not 0 < int(text) <= _MOST:
-        raise UserError(f"{variable} is {text}.", remedy=f"Set it to a whole number from 1 to {_MOST:,}.")
+    if not text.isdecimal() or not least <= int(text) <= _MOST:
+        raise UserError(f"{variable} is {text}.", remedy=f"Set it to a whole number from {least} to {_MOST:,}.")
     return int(text)
 
 

@@ -120,6 +120,7 @@ def scan(
             live=live,
             classes_only=classes_only,
             new_group_coordinator=new_group_coordinator,
+            spark_from_bytes=settings.spark_from_bytes if master is None else 0,
         )
         if cluster is not None:
             spec = get_cluster(cluster, settings)

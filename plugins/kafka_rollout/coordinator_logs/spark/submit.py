@@ -33,7 +33,7 @@ from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jvm.java import spark_java_home
 
-FAIL_ON_EXIT_CODE = 3
+FAIL_ON_EXIT_CODE, NEEDS_SPARK_EXIT_CODE = 3, 4
 
 _PACKAGES = "kafka_rollout", "kafka_rollout_spark"  # what the job imports
 
@@ -169,31 +169,46 @@ def submit(
     `master`: Spark master, by default that of the settings. Ctrl-C stops Spark and removes its files.
     """
     master = master or settings.spark_master
-    tail: deque[str] = deque(maxlen=_TAIL_LINES)
     with tempfile.TemporaryDirectory(prefix="kafka-rollout-spark-", ignore_cleanup_errors=True) as scratch:
         job = prepare_job(request, settings, master, Path(scratch))
         options = ["--master", master]
         for key, value in [*job.configuration.items(), *extra_configuration]:
             options += ["--conf", f"{key}={value}"]
-        variables = {
-            **job.environment,
-            "PYSPARK_SUBMIT_ARGS": shlex.join([*options, "pyspark-shell"]),
-            "TMPDIR": scratch,
-        }
-        # The job starts the JVM while Python imports it. With spark-submit, Python would start after the JVM.
-        job_process = python_process(
-            [str(job.application), *job.arguments], {**os.environ, **read_variables(), **variables}
-        )
-        with _running(job_process) as process:
-            assert process.stdout is not None  # noqa: S101 - it is a pipe
-            for line in process.stdout:
-                tail.append(line.rstrip())
-                if ours := _PROGRESS.match(line):
-                    on_progress(ours[1])
-            code = process.wait()
-        if code not in (0, FAIL_ON_EXIT_CODE):
-            raise _failure(code, job.problem(), tail)
+        # With spark-submit, Python would start after the JVM, also for logs that need none.
+        spark = {"PYSPARK_SUBMIT_ARGS": shlex.join([*options, "pyspark-shell"])}
+        code = _run(job, job.arguments, {**spark, "TMPDIR": scratch}, on_progress)
     return code, job.result()
+
+
+def read_without_spark(job: SparkJob, on_progress: Callable[[str], None] = lambda _: None) -> ScanResult | None:
+    """Run the job in a process of this machine if the logs are small; None if they need Spark.
+
+    Raises the job's error as `submit`.
+    """
+    code = _run(job, (*job.arguments, "--without-spark"), {}, on_progress, more_codes=(NEEDS_SPARK_EXIT_CODE,))
+    return None if code == NEEDS_SPARK_EXIT_CODE else job.result()
+
+
+def _run(
+    job: SparkJob,
+    arguments: Sequence[str],
+    variables: Mapping[str, str],
+    on_progress: Callable[[str], None],
+    more_codes: Sequence[int] = (),
+) -> int:
+    """Run the script of the job; return its exit code, one of 0, 3 and `more_codes`. Else raises its error."""
+    tail: deque[str] = deque(maxlen=_TAIL_LINES)
+    found = {**os.environ, **read_variables(), **job.environment, **variables}
+    with _running(python_process([str(job.application), *arguments], found)) as process:
+        assert process.stdout is not None  # noqa: S101 - it is a pipe
+        for line in process.stdout:
+            tail.append(line.rstrip())
+            if ours := _PROGRESS.match(line):
+                on_progress(ours[1])
+        code = process.wait()
+    if code not in (0, FAIL_ON_EXIT_CODE, *more_codes):
+        raise _failure(code, job.problem(), tail)
+    return code
 
 
 def scan_command(
@@ -228,6 +243,7 @@ def scan_command(
             releases=releases,
             fail_on=fail_on,
             live=live,
+            spark_from_bytes=settings.spark_from_bytes,
         )
         return submit(request, settings, on_progress=on_progress)
 
